@@ -56,7 +56,12 @@ func balanced(t *testing.T, nodes int, guard []quorumlock.Option, random bool) {
 		// An address of its own: a connection of the other client in between would be one of the two servers.
 		own := redistest.NewProxy(t, servers[0].Addr())
 		own.Balance(false, servers[nodes].Addr(), servers[0].Addr())
-		_, err := quorumlock.New(background, quorumlock.Addrs(append([]string{own.Addr()}, redistest.Addrs(servers[1:nodes])...)...), guard...)
+		other, err := quorumlock.New(background, quorumlock.Addrs(append([]string{own.Addr()}, redistest.Addrs(servers[1:nodes])...)...), guard...)
+		if err == nil { // New waits 250 ms for the node once the others have answered
+			require.Equal(t, 3, nodes)
+			require.Eventually(t, func() bool { err = other.Nodes()[0].Err; return noticedBy(err) }, time.Minute, 5*time.Millisecond)
+			require.NoError(t, other.Close(background))
+		}
 		require.ErrorContains(t, err, "a headless service, a name with several addresses or a balancing proxy")
 		require.ErrorContains(t, err, runID(behind[0]))
 		require.ErrorContains(t, err, runID(behind[1]))

@@ -27,7 +27,7 @@ func (r *rig) grants() {
 	t := r.micros()
 	assert.Equal(r, int64(1), r.one(r.acquire(alice, t)))
 	assert.Equal(r, wire.Compose(alice, t, metadata), r.admin("GET", r.lock))
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.left(5000, r.pttl(r.lock))
 	assert.Equal(r, t, r.register())
 	assert.EqualValues(r, -1, r.pttl(r.registers), "registers have no TTL")
 	assert.EqualValues(r, 2, r.admin("DBSIZE"), "the lock and the registers")
@@ -57,7 +57,7 @@ func (r *rig) repeatsWithoutAMove() {
 	t := r.holds(alice)
 	r.admin("PEXPIRE", r.lock, "2000")
 	r.one(r.acquire(alice, t+second))
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.left(5000, r.pttl(r.lock))
 	assert.Equal(r, t, r.register())
 	assert.Equal(r, t, r.value().Token)
 }
@@ -81,7 +81,7 @@ func (r *rig) refuses() {
 			require.True(r, ok, what)
 			require.Len(r, got, 3, what)
 			assert.Equal(r, before, got[0], what)
-			assert.InDelta(r, 5000, got[1], 1000, what)
+			r.left(5000, got[1], what)
 			assert.EqualValues(r, -1, got[2], what)
 		})
 	}
@@ -182,7 +182,7 @@ func (r *rig) anotherMarker() {
 	r.known = "the client's"
 	r.admin("PEXPIRE", r.lock, "100000")
 	assert.Equal(r, int64(2), r.one(r.extend(alice, t)))
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.left(5000, r.pttl(r.lock))
 	r.known = "of other data"
 	r.admin("DEL", r.marker, r.lock)
 	assert.Equal(r, int64(-1), r.one(r.acquire(alice, t+1)), "no marker is another one")

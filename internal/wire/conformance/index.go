@@ -125,12 +125,12 @@ func readsTheEnds(r *rig) {
 		r.one(permit(r, owner, i, 3).with(1, wire.Compose(owner, t, metadata)).with(4, micros(t)).with(argTTL, strconv.Itoa(5000+i)))
 	}
 	left := func() any { return r.one(permit(r, dave, 0, 3)).([]any)[1] }
-	assert.InDelta(r, 5000, left(), 1000)
+	r.left(5000, left())
 	r.one(r.extend(alice, t).on(slot(r, 0)).with(argTTL, "60000"))
 	r.one(r.extend(carol, t).on(slot(r, 2)).with(argTTL, "50000"))
-	assert.InDelta(r, 5000, left(), 1000, "bob's")
+	r.left(5001, left(), "bob's")
 	r.one(r.extend(bob, t).on(slot(r, 1)).with(argTTL, "55000"))
-	assert.InDelta(r, 50000, left(), 1000, "carol's")
+	r.left(50000, left(), "carol's")
 	indexed(r, 3)
 }
 
@@ -173,7 +173,7 @@ func endsTheIndex(r *rig) {
 	r.one(permit(r, alice, 0, 2))
 	r.one(permit(r, bob, 0, 2))
 	index := wire.IndexKey(r.lock)
-	assert.InDelta(r, 60000, r.pttl(index), 1000)
+	r.left(60000, r.pttl(index))
 	r.admin("PEXPIRE", index, "30000")
 	r.one(permit(r, bob, 0, 2))
 	assert.LessOrEqual(r, r.pttl(index), int64(30000), "it is made anew now and then")

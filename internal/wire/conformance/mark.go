@@ -37,14 +37,14 @@ func asks(r *rig) {
 	r.admin("PEXPIRE", r.lock, "100000")
 	left := r.one(ask(r, alice, note)).([]any)
 	assert.EqualValues(r, 1, left[0])
-	assert.InDelta(r, 100_000, left[1], 1000)
+	r.left(100_000, left[1])
 	assert.Greater(r, r.pttl(r.lock), int64(50_000), "the lock lives as long as before")
 	want := wire.ParseValue(wire.Compose(alice, t, metadata))
 	want.Asked, want.Note = true, wire.Note{By: "ops", Reason: "the job hangs"}
 	assert.Equal(r, want, r.value())
 
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)), "of a client that does not know marks")
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.left(5000, r.pttl(r.lock))
 	assert.Equal(r, int64(2), r.one(r.extend(alice, t-1)))
 	r.flags = knows
 	r.unchanged(func() {
@@ -77,8 +77,8 @@ func revokes(r *rig) {
 		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", micros(life.left))
 		got := r.one(revoke(r, alice, "60000", note)).([]any)
 		assert.EqualValues(r, 1, got[0])
-		assert.InDelta(r, life.left, got[1], 1000)
-		assert.InDelta(r, life.then, r.pttl(r.lock), 1000)
+		r.left(life.left, got[1])
+		r.left(life.then, r.pttl(r.lock))
 	}
 	want := wire.ParseValue(wire.Compose(alice, t, metadata))
 	want.Revoked, want.Note = true, wire.Note{By: "ops", Reason: "the job hangs"}
@@ -135,7 +135,7 @@ func marksAgain(r *rig) {
 	assert.Equal(r, t, r.value().Token)
 	r.one(revoke(r, alice, "20000", note))
 	assert.Equal(r, answer(-1, 0, note), r.one(r.extend(alice, t)))
-	assert.InDelta(r, 20_000, r.pttl(r.lock), 1000)
+	r.left(20_000, r.pttl(r.lock))
 	assert.Equal(r, t, r.value().Token)
 	r.unchanged(func() {
 		got := r.one(ask(r, alice, "dev\xffmy turn")).([]any)
@@ -143,8 +143,8 @@ func marksAgain(r *rig) {
 	})
 	got := r.one(revoke(r, alice, "40000", "dev\xff")).([]any)
 	assert.EqualValues(r, wire.RevokedBefore, got[0])
-	assert.InDelta(r, 20_000, got[1], 1000)
-	assert.InDelta(r, 40_000, r.pttl(r.lock), 1000)
+	r.left(20_000, got[1])
+	r.left(40_000, r.pttl(r.lock))
 	v := r.value()
 	assert.Equal(r, []any{true, wire.Note{By: "dev"}, t, "label with spaces"}, []any{v.Revoked, v.Note, v.Token, v.Label})
 }
@@ -209,7 +209,7 @@ func readsMarks(r *rig) {
 
 	got = r.do(wire.NewRevoke(r.lock, alice, 9*time.Second+1, wire.Note{}, soon()))
 	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
-	assert.InDelta(r, 9001, r.pttl(r.lock), 1000)
+	r.left(9001, r.pttl(r.lock))
 	renewals := wire.NewRenewals(2)
 	renewals.Add(wire.LockKey(r.server.Prefix, "other"), wire.Compose(alice, t, metadata), keyTTL)
 	renewals.Add(r.lock, wire.Compose(alice, t, metadata), keyTTL)
@@ -239,7 +239,7 @@ func marksReaders(r *rig) {
 	assert.EqualValues(r, 1, r.one(revoke(r, wire.Nobody, "60000", note)).([]any)[0])
 	v = r.value()
 	assert.Equal(r, []any{false, true, wire.Nobody}, []any{v.Shared, v.Revoked, v.Owner})
-	assert.InDelta(r, 60_000, r.pttl(r.lock), 1000)
+	r.left(60_000, r.pttl(r.lock))
 	r.unchanged(func() {
 		assert.Equal(r, answer(-1, 0, note), r.one(prolong(r, alice)))
 		assert.Equal(r, int64(-1), r.one(restore(r, alice)))

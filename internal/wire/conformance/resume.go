@@ -29,7 +29,7 @@ func detaches(r *rig) {
 		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", left)
 		got := r.one(detach(r, alice, "100000")).([]any)
 		assert.EqualValues(r, 1, got[0])
-		assert.InDelta(r, 100_000, r.pttl(r.lock), 1000)
+		r.left(100_000, r.pttl(r.lock))
 	}
 	want := wire.ParseValue(wire.Compose(alice, t, metadata))
 	want.Detached = true
@@ -61,7 +61,7 @@ func resumes(r *rig) {
 	assert.Equal(r, granted(t+2, t), r.one(resume(r, bob, alice, t+2)))
 	assert.Equal(r, wire.Compose(bob, t+2, metadata), r.admin("GET", r.lock))
 	assert.Equal(r, t+2, r.register())
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.left(5000, r.pttl(r.lock))
 	r.unchanged(func() {
 		assert.Equal(r, granted(t+2, t+1), r.one(resume(r, bob, alice, t+2)), "asked again, the same answer")
 		assert.Equal(r, int64(-1), r.one(r.extend(alice, t)), "a late renewal of the one that has detached it")
@@ -136,7 +136,7 @@ func givesBack(r *rig) {
 	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, carol, alice))) })
 	assert.Equal(r, int64(1), r.one(back(r, bob, alice)))
 	assert.Equal(r, "d "+wire.Compose(alice, t+2, metadata), r.admin("GET", r.lock))
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000, "as long as it had to live")
+	r.left(5000, r.pttl(r.lock), "as long as it had to live")
 	r.unchanged(func() {
 		for _, o := range []op{back(r, bob, alice), r.extend(alice, t), r.release(bob)} {
 			assert.Equal(r, int64(-1), r.one(o), "%v", o.args[0])
@@ -164,7 +164,7 @@ func healsOverDetached(r *rig) {
 	})
 	assert.Equal(r, int64(1), r.one(r.heal(bob)))
 	assert.Equal(r, wire.Compose(bob, 0, metadata), r.admin("GET", r.lock))
-	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.left(5000, r.pttl(r.lock))
 	r.one(detach(r, bob, "100000"))
 	assert.Equal(r, int64(0), r.one(prolong(r, carol)))
 	assert.Equal(r, int64(-1), r.one(prolong(r, bob)))
@@ -190,7 +190,7 @@ func readsResumes(r *rig) {
 	assert.Equal(r, wire.Compose(alice, t, metadata), got.Held)
 	got = r.do(wire.NewDetach(r.lock, alice, 90*time.Second, r.soon(10*time.Second)))
 	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
-	assert.InDelta(r, 90_000, r.pttl(r.lock), 1000)
+	r.left(90_000, r.pttl(r.lock))
 	got = r.do(r.request(bob, t+second, from(alice)))
 	assert.Equal(r, []any{wire.Granted, t + second, t}, []any{got.Status, got.Moved, got.Before})
 	r.do(wire.NewDetach(r.lock, bob, 90*time.Second, r.soon(10*time.Second)))

@@ -60,6 +60,7 @@ type rig struct {
 	registers, base, hint, marker  string
 	capText, flags, known, channel string // of a call of the script
 
+	began int64      // the server's clock, µs, before the first command of the case
 	word  string     // the guard's name for the server, once it was needed
 	node  *node.Node // the first that was needed
 	wakes chan wake  // what the subscribers of the nodes received
@@ -68,13 +69,15 @@ type rig struct {
 func newRig(t *testing.T, server Server, c *clock.Clock) *rig {
 	p := server.Prefix
 	lock := wire.LockKey(p, "l")
-	return &rig{
+	r := &rig{
 		T: t, server: server, clock: c,
 		lock: lock, queue: wire.QueueKey(lock),
 		registers: wire.RegistersKey(p), base: wire.BaseKey(p), hint: wire.HintKey(p), marker: wire.GuardKey(p),
 		capText: strconv.FormatInt(Ahead.Microseconds(), 10), flags: "s", channel: wire.WakeChannel(p, ""),
 		wakes: make(chan wake, 4096),
 	}
+	r.began = r.micros()
+	return r
 }
 
 // micros is the server's clock, as the value of a register.
@@ -134,6 +137,14 @@ func (r *rig) holds(owner string) (t int64) {
 func (r *rig) pttl(key string) int64 {
 	r.Helper()
 	return r.admin("PTTL", key).(int64)
+}
+
+// left checks the time that something has left, ms, if it had that much at some instant of the case: on a busy machine
+// a case takes seconds.
+func (r *rig) left(most int64, got any, what ...any) {
+	r.Helper()
+	assert.LessOrEqual(r, got, most, what...)
+	assert.GreaterOrEqual(r, got, most-(r.micros()-r.began)/1000-1, what...)
 }
 
 func (r *rig) absent(keys ...string) {

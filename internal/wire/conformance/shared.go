@@ -136,7 +136,6 @@ func sharesNothingElse(r *rig) {
 
 func sharesWithNoWriter(r *rig) {
 	r.one(share(r, alice))
-	began := r.micros()
 	r.one(share(r, bob))
 	for _, owner := range []string{alice, carol, wire.Nobody} {
 		for name, o := range r.everyOperation(owner) {
@@ -147,8 +146,12 @@ func sharesWithNoWriter(r *rig) {
 			r.one(o)
 			assert.Equal(r, before, r.admin("GET", r.lock), "%s of %s", name, owner)
 			reads(r, alice, bob)
+			r.one(prolong(r, alice)) // all of them together may take longer than a lease on a busy machine
+			r.one(prolong(r, bob))
 		}
 	}
+	began := r.micros()
+	r.one(prolong(r, bob))
 	got := r.one(r.acquire(carol, r.micros())).([]any)
 	assert.Equal(r, answer(theirs, got[1], -1, 2, reader(bob)), got)
 	assert.LessOrEqual(r, got[1], int64(5000), "exactly, for those who wait")
@@ -191,8 +194,8 @@ func endsWithTheLastReader(r *rig) {
 	dave := strings.Repeat("d", wire.OwnerLen)
 	got := r.one(r.acquire(dave, r.micros())).([]any)
 	assert.Equal(r, []any{int64(1), reader(bob)}, got[3:])
-	assert.InDelta(r, 2000, got[1], 1000)
-	assert.InDelta(r, 2000, r.pttl(r.lock), 1000)
+	r.left(2000, got[1])
+	r.left(2000, r.pttl(r.lock))
 	reads(r, bob)
 	ages(r, bob, -1)
 	r.admin("PEXPIRE", r.lock, "60000")

@@ -34,7 +34,7 @@ func (r *rig) queues() {
 	}{{2, 0}, {3, 1}, {2, 0}, {3, 1}, {1, 0}, {3, 2}, {2, 1}} {
 		got := r.one(r.wait(bob, c.waiter)).([]any)
 		assert.Equal(r, alice, wire.ParseValue(got[0].(string)).Owner)
-		assert.InDelta(r, 5000, got[1], 1000)
+		r.left(5000, got[1])
 		assert.Equal(r, c.position, got[2], "waiter %d", c.waiter)
 	}
 	assert.EqualValues(r, -1, r.position(r.one(r.acquire(bob, r.micros()))), "it does not wait")
@@ -48,7 +48,7 @@ func (r *rig) queueEnds() {
 	lives := func(what string) {
 		r.Helper()
 		for _, key := range []string{r.queue, r.hint} {
-			assert.InDelta(r, 60000, r.pttl(key), 2000, what)
+			r.left(60000, r.pttl(key), what)
 			r.admin("PEXPIRE", key, "10000")
 		}
 	}

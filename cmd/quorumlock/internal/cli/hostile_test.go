@@ -3,11 +3,9 @@
 package cli
 
 import (
-	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // drawing is a text that would draw on a terminal, by the two ways in which a sequence starts.
@@ -73,18 +72,20 @@ func TestFollowersShowNothingAsItIs(t *testing.T) {
 	servers := redistest.Start(t, 1)
 	name := "job" + drawing
 	for _, args := range [][]string{{"watch", name, "--every", "50ms"}, {"list", "--follow", "--interval", "100ms"}} {
-		servers[0].MustDo("SET", config.DefaultPrefix+name, "other"+drawing, "PX", "1000")
+		key := config.DefaultPrefix + name
+		servers[0].MustDo("SET", key, "other"+drawing)
 		c := commandLine(t, redistest.Addrs(servers), args...)
-		var stdout, stderr bytes.Buffer
+		var stdout, stderr testkit.Buffer
 		c.Stdout, c.Stderr = &stdout, &stderr
 		require.NoError(t, c.Start())
-		time.Sleep(2 * time.Second) // the lock ends in the middle
+		eventually(t, args[0]+" shows the lock", func() bool { return stdout.String() != "" })
+		shown := stdout.String()
+		servers[0].MustDo("DEL", key)
+		eventually(t, args[0]+" shows its end", func() bool { return stdout.String() != shown })
 		require.NoError(t, c.Process.Signal(ending()[0]))
 		_ = c.Wait()
-		o := outcome{stdout: stdout.String(), stderr: stderr.String()}
-		assert.NotEmpty(t, o.stdout)
-		silent(t, args[0], o.stdout)
-		silent(t, args[0], o.stderr)
+		silent(t, args[0], stdout.String())
+		silent(t, args[0], stderr.String())
 	}
 }
 

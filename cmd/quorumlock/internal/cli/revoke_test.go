@@ -30,15 +30,24 @@ func TestAskReleaseReachesACommandThatRunsUnderALock(t *testing.T) {
 	eventually(t, "the lock", func() bool { s, err := m.Inspect(t.Context(), "job"); return err == nil && s.Held })
 	o = invoke(t, addrs, "ask-release", "job", "--reason", "deploy", "--by", "ops")
 	assert.Equal(t, outcome{stdout: "asked nightly to release \"job\"; it learns that with its next renewal\n"}, o)
-	o = invoke(t, addrs, "inspect", "job")
-	assert.Contains(t, o.stdout, "asked by ops: deploy\n")
-	plain(t, o.stdout)
 	_ = run.Wait()
 	assert.Equal(t, exitSignalBase+15, run.ProcessState.ExitCode(), stderr.String())
 	assert.Contains(t, stderr.String(), "\"job\" is asked for by ops: deploy\n")
 	s, err := m.Inspect(t.Context(), "job")
 	require.NoError(t, err)
 	assert.False(t, s.Held)
+}
+
+func TestInspectShowsWhoAskedForALock(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	m := open(t, addrs, quorumlock.WithTTL(time.Minute))
+	_, err := m.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	require.Equal(t, 0, invoke(t, addrs, "ask-release", "job", "--reason", "deploy", "--by", "ops").code)
+	o := invoke(t, addrs, "inspect", "job")
+	assert.Contains(t, o.stdout, "asked by ops: deploy\n")
+	plain(t, o.stdout)
 }
 
 func TestRevokeTakesALockAwayAndWaitsForItsEnd(t *testing.T) {
