@@ -141,17 +141,20 @@ func (l *lanes) purge() (expired []entry) {
 		return nil
 	}
 	l.purgeAt = now.Add(purgeEvery)
-	rest := l.acquire[:0]
-	for _, e := range l.acquire {
-		if e.req.Expires <= now || e.req.Withdrawn() {
-			expired = append(expired, e)
-		} else {
-			rest = append(rest, e)
-		}
-	}
-	clear(l.acquire[len(rest):])
-	l.acquire = rest
+	l.acquire, expired = split(l.acquire, func(e entry) bool { return e.req.Expires <= now || e.req.Withdrawn() })
 	return expired
+}
+
+// split moves the entries that leave out of all. Both parts keep their order, and rest has the array of all.
+func split(all []entry, leaves func(entry) bool) (rest, out []entry) {
+	rest = slices.DeleteFunc(all, func(e entry) bool {
+		gone := leaves(e)
+		if gone {
+			out = append(out, e)
+		}
+		return gone
+	})
+	return rest, out
 }
 
 // wake signals the worker.
@@ -194,7 +197,7 @@ func (l *lanes) take(batch []entry, now clock.Steady, barred error, votes bool) 
 				size += e.req.Bytes()
 			}
 		}
-		return dropFirst(lane, i)
+		return slices.Delete(lane, 0, i)
 	}
 	l.urgent = fill(l.urgent, len(l.urgent))
 	l.hints = fill(l.hints, len(l.hints))
@@ -273,45 +276,20 @@ func (l *lanes) shed(now clock.Steady, out *rejected) int {
 		return len(lane)
 	}
 	l.pace.cut = true
-	live := lane[:0]
-	for _, e := range lane {
-		switch {
-		case e.req.Withdrawn():
-			out.withdrawn = append(out.withdrawn, e)
-		case e.req.Expires < now.Add(takes):
-			out.expired = append(out.expired, e) // the answer would come too late
-		default:
-			live = append(live, e)
-		}
-	}
-	clear(lane[len(live):])
+	live, withdrawn := split(lane, func(e entry) bool { return e.req.Withdrawn() })
+	live, late := split(live, func(e entry) bool { return e.req.Expires < now.Add(takes) }) // the answer would come too late
+	out.withdrawn, out.expired = append(out.withdrawn, withdrawn...), append(out.expired, late...)
 	l.acquire = live
 	if len(live) <= most {
 		return len(live)
 	}
 	bound := uint64(most) * (1 << 16) / uint64(len(live))
-	chosen := make([]entry, 0, most)
-	rest := live[:0]
-	for _, e := range live {
-		if e.req.Lot() < bound {
-			chosen = append(chosen, e)
-		} else {
-			rest = append(rest, e)
-		}
-	}
+	rest, chosen := split(live, func(e entry) bool { return e.req.Lot() < bound })
 	if len(chosen) == 0 {
 		return most // in the order of the lane
 	}
-	copy(live[len(chosen):], rest) // rest is at the front of the same array
-	copy(live, chosen)
+	l.acquire = slices.Insert(rest, 0, chosen...)
 	return len(chosen)
-}
-
-// dropFirst removes the first i entries and keeps the array.
-func dropFirst(lane []entry, i int) []entry {
-	rest := copy(lane, lane[i:])
-	clear(lane[rest:])
-	return lane[:rest]
 }
 
 // fail answers entries with a status and an error that do not come from the server.
@@ -335,14 +313,9 @@ func (l *lanes) keeping() bool {
 	return len(l.urgent) > 0
 }
 
-// trim frees the lanes that are empty, which a burst may have made large.
+// trim frees what a burst has made large.
 func (l *lanes) trim() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.urgent) == 0 {
-		l.urgent = nil
-	}
-	if len(l.acquire) == 0 {
-		l.acquire = nil
-	}
+	l.urgent, l.acquire = slices.Clone(l.urgent), slices.Clone(l.acquire)
 }

@@ -27,14 +27,8 @@ func (c *courier) postpone(err error) {
 	case err == nil || c.vote.Withheld != nil:
 		err = wire.ErrConnecting // the connection has just broken
 	}
-	failed := c.batch[:0]
-	for _, e := range c.batch {
-		if e.req.Insists {
-			c.retryQueue = append(c.retryQueue, e)
-		} else {
-			failed = append(failed, e)
-		}
-	}
+	failed, waiting := split(c.batch, func(e entry) bool { return e.req.Insists })
+	c.retryQueue = append(c.retryQueue, waiting...)
 	if over := len(c.retryQueue) - retryMax; over > retryMax { // dropping them one by one would move the others each time
 		fail(c.cfg.Index, c.retryQueue[:over], wire.NotApplied, wire.ErrExpired)
 		c.retryQueue = slices.Clone(c.retryQueue[over:])
@@ -46,14 +40,8 @@ func (c *courier) postpone(err error) {
 // expireRetries answers the requests that have expired while they waited for a connection. A
 // node may be down for days, and a release keeps what it undoes in memory.
 func (c *courier) expireRetries() {
-	var expired []entry
-	c.retryQueue = slices.DeleteFunc(c.retryQueue, func(e entry) bool {
-		if e.req.Expires > c.now {
-			return false
-		}
-		expired = append(expired, e)
-		return true
-	})
+	rest, expired := split(c.retryQueue, func(e entry) bool { return e.req.Expires <= c.now })
+	c.retryQueue = rest
 	fail(c.cfg.Index, expired, wire.NotApplied, wire.ErrExpired)
 }
 

@@ -59,9 +59,7 @@ func (r *retries) trim(now time.Time) {
 	if len(r.orphans) == 0 {
 		r.orphans = nil
 	}
-	if len(r.waiting) == 0 {
-		r.waiting = nil
-	}
+	r.waiting = slices.Clone(r.waiting)
 }
 
 // released schedules a second release, if an earlier request may still run after the
