@@ -166,14 +166,7 @@ func (Nobody) Receive(int, *wire.Request, *wire.Reply) {}
 // Ask queues a request for every node, for a caller that waits for the answers. Silent
 // nodes are not asked: to receives their answers at once. now is of the steady clock.
 func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now clock.Steady) {
-	silent := e.silent(now)
-	for i := range e.nodes {
-		if silent.Has(i) {
-			to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: e.nodes[i].SilenceError(now)})
-		} else {
-			e.Post(i, req, to)
-		}
-	}
+	e.AskTogether([]Posting{{Req: req, To: to}}, now)
 }
 
 // Posting is a request, and who receives the answers.

@@ -74,40 +74,14 @@ type lanes struct {
 	closed      bool // post refuses requests
 }
 
-// post is Node.Post.
-func (l *lanes) post(req *wire.Request, to Receiver) bool {
-	if req.Hint {
-		return l.postHint(entry{req: req, to: to})
-	}
-	if !req.Urgent {
-		return l.postTogether([]Posting{{req, to}}) == 1
-	}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return false
-	}
-	l.allAnswered, l.resting = false, false
-	l.urgent = append(l.urgent, entry{req: req, to: to})
-	l.mu.Unlock()
-	l.wake()
-	return true
-}
-
-// postTogether is Node.PostTogether.
-func (l *lanes) postTogether(all []Posting) (taken int) {
+// post is Node.PostTogether.
+func (l *lanes) post(all []Posting) (taken int) {
 	var expired []entry
 	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return 0
-	}
-	l.allAnswered, l.resting = false, false
-	if len(l.acquire)+len(all) > acquireMax {
-		expired = l.purge()
-	}
-	for _, p := range all[:min(len(all), acquireMax-len(l.acquire))] {
-		l.acquire = append(l.acquire, entry{req: p.Req, to: p.To})
+	for _, p := range all {
+		if !l.queue(entry{req: p.Req, to: p.To}, &expired) {
+			break
+		}
 		taken++
 	}
 	l.mu.Unlock()
@@ -118,20 +92,32 @@ func (l *lanes) postTogether(all []Posting) (taken int) {
 	return taken
 }
 
-// postHint queues a request that a message has caused, unless Close has begun, too many wait
-// or one waits for the same ticket.
-func (l *lanes) postHint(e entry) bool {
-	l.mu.Lock()
-	same := func(other entry) bool { return other.req.Same(e.req) }
-	ok := !l.closed && !l.leaving && len(l.hints) < hintMax && !slices.ContainsFunc(l.hints, same)
-	if ok {
+// queue puts an entry into its lane, unless the lane refuses it: that of messages when Close has begun, too many wait
+// or one waits for the same ticket, that of acquisitions when too many wait and none of them has expired. l.mu is held.
+func (l *lanes) queue(e entry, expired *[]entry) bool {
+	switch req := e.req; {
+	case l.closed:
+		return false
+	case req.Hint:
+		same := func(other entry) bool { return other.req.Same(req) }
+		if l.leaving || len(l.hints) >= hintMax || slices.ContainsFunc(l.hints, same) {
+			return false
+		}
 		l.hints = append(l.hints, e)
+		return true
+	case req.Urgent:
+		l.urgent = append(l.urgent, e)
+	default:
+		if len(l.acquire) >= acquireMax {
+			*expired = append(*expired, l.purge()...)
+		}
+		if len(l.acquire) >= acquireMax {
+			return false
+		}
+		l.acquire = append(l.acquire, e)
 	}
-	l.mu.Unlock()
-	if ok {
-		l.wake()
-	}
-	return ok
+	l.allAnswered, l.resting = false, false
+	return true
 }
 
 // purge removes expired and withdrawn acquisitions from their lane. l.mu is held.

@@ -79,11 +79,13 @@ func (n *Node) Run() {
 // Post queues req; to receives its answer, once. Post returns false, and does nothing,
 // when too many acquisitions wait or the node is closed, and for a request of NewPassOn that
 // is one too many.
-func (n *Node) Post(req *wire.Request, to Receiver) bool { return n.lanes.post(req, to) }
+func (n *Node) Post(req *wire.Request, to Receiver) bool {
+	return n.lanes.post([]Posting{{req, to}}) == 1
+}
 
-// PostTogether is Post for acquisitions that the worker has to find at the same time. It returns how
+// PostTogether is Post for requests that the worker has to find at the same time. It returns how
 // many the node takes, from the first one on.
-func (n *Node) PostTogether(all []Posting) (taken int) { return n.lanes.postTogether(all) }
+func (n *Node) PostTogether(all []Posting) (taken int) { return n.lanes.post(all) }
 
 // Reading returns the last measurement of the node's clock, and false before the first
 // answer.
