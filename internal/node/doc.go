@@ -26,7 +26,7 @@
 // functions:
 //
 //	lanes       the requests that wait, in three lanes; the size of a batch (pace)
-//	worker      the loop: connect, take a batch, send it; reports the health
+//	worker      the loop of the Node: connect, take a batch, send it, report the health
 //	courier     the batch on the wire, its answers, and the requests that are sent again (retries)
 //	greeter     the greeting: identity, one server at the address, restart guard, quarantine, lists of nodes
 //	link        the connection: dialled, greeted, tested; the node's clock (meter), the answers

@@ -178,7 +178,7 @@ func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 	n.link.group.Confirm()
 	require.False(t, n.link.group.Unconfirmed())
 	require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed)
-	n.worker.report(nil)
+	n.report(nil)
 	require.ErrorIs(t, n.Health().Err, failover.ErrUnconfirmed)
 	r := wire.Reply{Status: wire.Granted}
 	require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
@@ -257,10 +257,10 @@ func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 	n := voting(t, masterSet, "-NOAUTH Authentication required.\r\n")
 	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
 	n.link.group.Confirm()
-	n.worker.report(nil)
+	n.report(nil)
 	require.NoError(t, n.Health().Err)
 	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
-	n.worker.report(nil)
+	n.report(nil)
 	h := n.Health()
 	assert.True(t, h.Withheld, "leases go on")
 	require.ErrorIs(t, h.Err, failover.ErrUnconfirmed)

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -27,25 +26,6 @@ func (h Health) QuarantineLeft() time.Duration {
 
 // up reports whether the node is connected, as far as is known.
 func (h Health) up() bool { return h.Err == nil || h.Withheld }
-
-// bulletin has the last Health that the worker has published.
-type bulletin struct {
-	index    int
-	onHealth func(index int, h Health) // nil for nobody
-	last     atomic.Pointer[Health]
-}
-
-// load returns the last Health.
-func (b *bulletin) load() Health { return *b.last.Load() }
-
-// publish publishes a Health, and calls onHealth if it has changed.
-func (b *bulletin) publish(now *Health) {
-	before := b.last.Swap(now)
-	if b.onHealth != nil && (text(before.Err) != text(now.Err) || text(before.Reason) != text(now.Reason) ||
-		text(before.Warning) != text(now.Warning)) {
-		b.onHealth(b.index, *now)
-	}
-}
 
 // text returns the text of an error, "" for nil, without what changes from check to check.
 func text(err error) string {

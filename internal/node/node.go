@@ -23,15 +23,19 @@ type Node struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed by the worker when it ends
 
-	lanes      lanes
-	link       link
+	lanes lanes
+	link
 	greeter    greeter
 	courier    courier
-	worker     worker
 	subscriber subscriber
-	health     bulletin
+	health     atomic.Pointer[Health] // what the worker has reported last
 
-	checkNow, listNow atomic.Bool // see worker
+	checkNow atomic.Bool // an urgent check: greet again after the queued requests
+	listNow  atomic.Bool // the list of nodes may have to be registered again
+
+	// Only the worker uses the rest.
+	along       bool   // a check goes out behind the batch
+	unlistedWas string // why the last report said that the lists keep it from voting
 }
 
 // New returns a node. Nothing is sent before Run.
@@ -47,17 +51,12 @@ func New(cfg Config) *Node {
 	n.link.conns.life, n.link.conns.wake, n.link.conns.open = n.link.life, n.lanes.wake, map[*watchedConn]struct{}{}
 	n.lanes.index, n.lanes.signal, n.lanes.pace.most = cfg.Index, make(chan struct{}, 1), paceFirst
 	n.lanes.steady = func() clock.Steady { _, steady := n.cfg.Clock(); return steady }
-	n.health.index, n.health.onHealth = cfg.Index, cfg.OnHealth
-	n.health.last.Store(&Health{Err: wire.ErrConnecting})
+	n.health.Store(&Health{Err: wire.ErrConnecting})
 	n.greeter = greeter{link: &n.link, script: newScript(&cfg), subscribed: n.subscriber.confirmed.Load, collect: n.courier.forgetMore}
 	n.greeter.oneServer.check = n.Check
 	n.courier = courier{
 		link: &n.link, greeter: &n.greeter, lanes: &n.lanes,
 		toSend: make(chan *transfer), replied: make(chan struct{}), reader: wire.Reader{Unguarded: cfg.Guard == 0},
-	}
-	n.worker = worker{
-		link: &n.link, greeter: &n.greeter, courier: &n.courier, lanes: &n.lanes, health: &n.health,
-		checkNow: &n.checkNow, listNow: &n.listNow, warn: n.subscriber.warning, cut: n.cut,
 	}
 	n.subscriber.cfg, n.subscriber.life, n.subscriber.channel = &n.cfg, n.link.life, n.greeter.script.channels+cfg.Manager
 	n.subscriber.check, n.subscriber.start = n.Check, make(chan struct{})
@@ -68,12 +67,6 @@ func New(cfg Config) *Node {
 		return requiredOptions(n.link.life, n.link.option(false), n.link.conns.watchSubscriber)
 	}
 	return n
-}
-
-// Run is the worker. It dials at once, and returns after Close. It must be called once.
-func (n *Node) Run() {
-	defer close(n.done)
-	n.worker.run()
 }
 
 // Post queues req; to receives its answer, once. Post returns false, and does nothing,
@@ -131,7 +124,7 @@ func (n *Node) Check() {
 }
 
 // Health returns what is known of the node now.
-func (n *Node) Health() Health { return n.health.load() }
+func (n *Node) Health() Health { return *n.health.Load() }
 
 // Silence returns for how long the node has owed an answer: to a batch, a PING or a
 // greeting. A failed connection is no answer. It is 0 if nothing was asked since the last

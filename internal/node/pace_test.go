@@ -73,7 +73,7 @@ func (c *crowd) serve(i int) {
 	}
 	c.busy[i] = true // answers to dropped requests lead to more requests
 	n.link.now = clock.Steady(c.now)
-	if n.worker.take(); len(n.courier.batch) == 0 {
+	if n.take(); len(n.courier.batch) == 0 {
 		c.busy[i] = false
 		return
 	}

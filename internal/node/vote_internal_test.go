@@ -129,17 +129,17 @@ func decisions(t *testing.T, all ...circumstance) string {
 	var asked told
 	req := &wire.Request{Kind: wire.Acquire, Expires: clock.Steady(2 * time.Hour)}
 	n.lanes.acquire = []entry{{req: req, to: &asked}}
-	n.worker.now = clock.Steady(time.Hour)
-	if n.worker.take(); len(n.courier.batch) == 1 {
+	n.now = clock.Steady(time.Hour)
+	if n.take(); len(n.courier.batch) == 1 {
 		out = append(out, "asks")
 	} else {
 		out = append(out, said(&asked.Reply))
 	}
 	n, _ = under()
-	n.worker.noticeEnd()
+	n.noticeEnd()
 	out = append(out, n.greeter.head("").marker)
 	n, sent := under()
-	n.worker.noticeEnd()
+	n.noticeEnd()
 	grant := wire.Reply{Status: wire.Granted}
 	sent.unlisted = n.greeter.unlisted()
 	require.True(t, n.courier.conclude(sent, entry{req: &wire.Request{Kind: wire.Acquire}}, &grant))
@@ -149,8 +149,8 @@ func decisions(t *testing.T, all ...circumstance) string {
 	require.True(t, n.courier.conclude(sent, entry{req: renewals.Request(clock.Steady(2 * time.Hour))}, &renewal))
 	out = append(out, said(&grant), said(&renewal))
 	n, _ = under()
-	n.worker.noticeEnd()
-	n.worker.report(restarted(n, nil))
+	n.noticeEnd()
+	n.report(restarted(n, nil))
 	h := n.Health()
 	health := "votes"
 	switch {

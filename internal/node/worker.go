@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -16,117 +15,103 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// worker is the goroutine that has the connection: it greets the node, and sends what is queued.
-type worker struct {
-	*link
-	greeter  *greeter
-	courier  *courier
-	lanes    *lanes
-	health   *bulletin
-	checkNow *atomic.Bool // an urgent check: greet again after the queued requests
-	listNow  *atomic.Bool // the list of nodes may have to be registered again
-	warn     func() error // why the node cannot wake waiters, nil if it can
-	cut      func()       // ends all waits
-
-	along       bool   // a check goes out behind the batch
-	unlistedWas string // why the last report said that the lists keep it from voting
-}
-
-// run is the worker. Only the worker and its transmitter use the connection, one at a time.
-func (w *worker) run() {
-	defer w.drain()
-	w.look()
-	w.debt.asked(w.now)
+// Run is the worker: it greets the node, and sends what is queued. It dials at once, and returns after Close.
+// It must be called once. Only the worker and its transmitter use the connection, one at a time.
+func (n *Node) Run() {
+	defer close(n.done)
+	defer n.drain()
+	n.look()
+	n.debt.asked(n.now)
 	// With ForceSingleClient, NewClient returns a client even when the dial failed.
-	client, err := rueidis.NewClient(forWorker(requiredOptions(w.life, w.option(true), w.conns.watch)))
+	client, err := rueidis.NewClient(forWorker(requiredOptions(n.life, n.option(true), n.conns.watch)))
 	if client == nil {
-		w.report(fmt.Errorf("no client: %w", err))
-		<-w.life.Done()
+		n.report(fmt.Errorf("no client: %w", err))
+		<-n.life.Done()
 		return
 	}
-	w.client = client
+	n.client = client
 	defer client.Close()
-	defer w.greeter.oneServer.looks.Wait()
-	defer w.cut() // first, because Close of rueidis would send another command
+	defer n.greeter.oneServer.looks.Wait()
+	defer n.cut() // first, because Close of rueidis would send another command
 	var transmitter sync.WaitGroup
-	transmitter.Go(w.courier.transmitter)
+	transmitter.Go(n.courier.transmitter)
 	defer transmitter.Wait()
-	defer close(w.courier.toSend)
-	w.connect()
+	defer close(n.courier.toSend)
+	n.connect()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	w.look()
-	for !w.left() {
-		timer.Reset(w.idle())
+	n.look()
+	for !n.left() {
+		timer.Reset(n.idle())
 		select {
-		case <-w.life.Done():
+		case <-n.life.Done():
 			return
-		case <-w.lanes.signal:
+		case <-n.lanes.signal:
 		case <-timer.C:
 		}
-		w.look()
-		w.serve()
+		n.look()
+		n.serve()
 	}
 }
 
 // serve sends everything that is queued, batch after batch. An urgent check runs after
 // the requests already queued: a heal may be among them, and must not wait.
-func (w *worker) serve() {
-	for w.life.Err() == nil {
-		checkNow := w.checkNow.Swap(false)
-		if !w.connected() {
-			w.look() // regreet may have set redialAt meanwhile
-		} else if w.group.Watches() && w.now >= w.lookAt {
-			w.lookForMove()
+func (n *Node) serve() {
+	for n.life.Err() == nil {
+		checkNow := n.checkNow.Swap(false)
+		if !n.connected() {
+			n.look() // regreet may have set redialAt meanwhile
+		} else if n.group.Watches() && n.now >= n.lookAt {
+			n.lookForMove()
 		}
-		if w.connected() && (w.now >= w.checkAt && !w.goesAlong() || w.greeter.along != nil) || !w.connected() && w.now >= w.redialAt {
-			w.connect()
-			w.look()
+		if n.connected() && (n.now >= n.checkAt && !n.goesAlong() || n.greeter.along != nil) || !n.connected() && n.now >= n.redialAt {
+			n.connect()
+			n.look()
 		}
-		if w.listNow.Swap(false) {
-			w.relist()
+		if n.listNow.Swap(false) {
+			n.relist()
 		}
-		if w.connected() && len(w.courier.retryQueue) > 0 && w.now >= w.courier.retryAt {
-			w.lanes.requeue(w.courier.retryQueue)
-			w.courier.retryQueue = nil
+		if n.connected() && len(n.courier.retryQueue) > 0 && n.now >= n.courier.retryAt {
+			n.lanes.requeue(n.courier.retryQueue)
+			n.courier.retryQueue = nil
 		}
-		w.lanes.requeue(w.courier.retries.take())
-		w.take()
+		n.lanes.requeue(n.courier.retries.take())
+		n.take()
 		switch {
-		case len(w.courier.batch) == 0 && w.along: // the requests had expired, and acquisitions may be queued
-		case len(w.courier.batch) == 0 && !checkNow && w.connected() && w.now >= w.pingAt:
-			w.ping()
-		case len(w.courier.batch) == 0 && !checkNow:
+		case len(n.courier.batch) == 0 && n.along: // the requests had expired, and acquisitions may be queued
+		case len(n.courier.batch) == 0 && !checkNow && n.connected() && n.now >= n.pingAt:
+			n.ping()
+		case len(n.courier.batch) == 0 && !checkNow:
 			return
-		case len(w.courier.batch) == 0:
-		case w.connected():
-			w.send()
+		case len(n.courier.batch) == 0:
+		case n.connected():
+			n.send()
 		default:
-			w.courier.postpone(w.health.load().Err)
+			n.courier.postpone(n.Health().Err)
 		}
 		if checkNow {
-			w.checkAt = 0
+			n.checkAt = 0
 		}
 	}
 }
 
 // idle returns how long the worker may sleep without a signal.
-func (w *worker) idle() time.Duration {
-	if !w.connected() {
-		return max(w.redialAt.Sub(w.now), 0)
+func (n *Node) idle() time.Duration {
+	if !n.connected() {
+		return max(n.redialAt.Sub(n.now), 0)
 	}
-	wait := min(w.checkAt, w.pingAt).Sub(w.now)
-	if w.group.Watches() {
-		wait = min(wait, w.lookAt.Sub(w.now))
+	wait := min(n.checkAt, n.pingAt).Sub(n.now)
+	if n.group.Watches() {
+		wait = min(wait, n.lookAt.Sub(n.now))
 	}
-	if len(w.courier.retryQueue) > 0 {
-		wait = min(wait, w.courier.retryAt.Sub(w.now))
+	if len(n.courier.retryQueue) > 0 {
+		wait = min(wait, n.courier.retryAt.Sub(n.now))
 	}
-	if w.courier.retries.count() > 0 {
-		wait = min(wait, time.Until(w.courier.retries.due))
+	if n.courier.retries.count() > 0 {
+		wait = min(wait, time.Until(n.courier.retries.due))
 	}
-	if w.vote.Lasts() {
-		wait = min(wait, w.vote.Left(w.mono()))
+	if n.vote.Lasts() {
+		wait = min(wait, n.vote.Left(n.mono()))
 	}
 	return max(wait, 0)
 }
@@ -135,197 +120,201 @@ func (w *worker) idle() time.Duration {
 // sends the next batch before it delivers the answers, so that the server and the callers
 // work at the same time. There is never more than one batch on the wire: a release that
 // overtook its acquisition would leave a lock behind.
-func (w *worker) send() {
-	t, next := &w.courier.transfers[0], &w.courier.transfers[1]
-	w.courier.load(t)
-	if w.along {
-		t.append(w.greeter.prepare(true))
+func (n *Node) send() {
+	t, next := &n.courier.transfers[0], &n.courier.transfers[1]
+	n.courier.load(t)
+	if n.along {
+		t.append(n.greeter.prepare(true))
 	}
-	w.courier.transmit(t)
+	n.courier.transmit(t)
 	for {
-		w.courier.arrived(t)
-		if t.check != nil || t.broken || t.flushed || !w.undisturbed() || w.lanes.queued() < aheadFrom {
+		n.courier.arrived(t)
+		if t.check != nil || t.broken || t.flushed || !n.undisturbed() || n.lanes.queued() < aheadFrom {
 			break
 		}
-		if w.take(); len(w.courier.batch) == 0 {
+		if n.take(); len(n.courier.batch) == 0 {
 			break
 		}
-		w.courier.load(next)
-		w.courier.toSend <- next
-		w.courier.handOut(t)
-		<-w.courier.replied
+		n.courier.load(next)
+		n.courier.toSend <- next
+		n.courier.handOut(t)
+		<-n.courier.replied
 		t, next = next, t
 	}
-	w.greeter.along = t.takeCheck()
-	w.courier.handOut(t)
-	w.lanes.requeue(w.courier.resend)
-	w.courier.resend = nil
+	n.greeter.along = t.takeCheck()
+	n.courier.handOut(t)
+	n.lanes.requeue(n.courier.resend)
+	n.courier.resend = nil
 }
 
 // goesAlong reports whether a check goes out behind the next batch. So no renewal waits for its answers; votes do.
-func (w *worker) goesAlong() bool {
-	return w.now >= w.alongAt && w.sound() && !w.group.Watches() && w.lanes.keeping()
+func (n *Node) goesAlong() bool {
+	return n.now >= n.alongAt && n.sound() && !n.group.Watches() && n.lanes.keeping()
 }
 
 // sound reports whether the connection is up and has passed a greeting whose votes count.
-func (w *worker) sound() bool {
-	return w.connected() && w.vote.Barred(vote.Others{Term: w.group.Votes()}) == nil
+func (n *Node) sound() bool {
+	return n.connected() && n.vote.Barred(vote.Others{Term: n.group.Votes()}) == nil
 }
 
 // undisturbed reports whether the worker has nothing else to do than to send the next
 // batch.
-func (w *worker) undisturbed() bool {
-	return w.life.Err() == nil && w.connected() && !w.checkNow.Load() && !w.listNow.Load() && w.now < min(w.checkAt, w.alongAt) && !(w.group.Watches() && w.now >= w.lookAt) &&
-		len(w.courier.retryQueue) == 0 && w.courier.retries.count() == 0 && !w.vote.Lasts()
+func (n *Node) undisturbed() bool {
+	return n.life.Err() == nil && n.connected() && !n.checkNow.Load() && !n.listNow.Load() && n.now < min(n.checkAt, n.alongAt) && !(n.group.Watches() && n.now >= n.lookAt) &&
+		len(n.courier.retryQueue) == 0 && n.courier.retries.count() == 0 && !n.vote.Lasts()
 }
 
 // take moves requests from the lanes into the batch.
-func (w *worker) take() {
-	w.noticeEnd()
-	w.along = w.goesAlong()
-	w.courier.batch = w.lanes.take(w.courier.batch[:0], w.now, w.greeter.mayVote(), !w.along)
+func (n *Node) take() {
+	n.noticeEnd()
+	n.along = n.goesAlong()
+	n.courier.batch = n.lanes.take(n.courier.batch[:0], n.now, n.greeter.mayVote(), !n.along)
 }
 
 // connect dials, unless a connection is up, and greets. Afterwards the node is connected,
 // or refused, or has the time of the next try.
-func (w *worker) connect() {
-	sound := w.sound()
-	w.greeted, w.vote.Withheld = 0, nil
-	w.debt.asked(w.now)
-	withheld, err := w.greeter.greet(sound)
+func (n *Node) connect() {
+	sound := n.sound()
+	n.greeted, n.vote.Withheld = 0, nil
+	n.debt.asked(n.now)
+	withheld, err := n.greeter.greet(sound)
 	if wire.Away(err) {
-		w.conns.hangUp() // the next connection goes to the master of that time
+		n.conns.hangUp() // the next connection goes to the master of that time
 	}
 	if errors.Is(cmp.Or(err, withheld), wire.ErrMoving) {
-		w.group.FoundMove()
+		n.group.FoundMove()
 	}
-	w.look()
-	w.pingAt, w.lookAt = w.testAt(max(w.renewed.Sub(w.now), 0)), w.now.Add(master.LookEvery)
+	n.look()
+	n.pingAt, n.lookAt = n.testAt(max(n.renewed.Sub(n.now), 0)), n.now.Add(master.LookEvery)
 	if err != nil {
-		w.greeter.unlist()
+		n.greeter.unlist()
 	}
 	var config *wire.ConfigError
-	w.vote.Refused = errors.As(err, &config)
+	n.vote.Refused = errors.As(err, &config)
 	switch {
 	case err == nil:
-		w.debt.answered()
-		w.redial.Reset()
-		w.lanes.requeue(w.courier.retryQueue)
-		w.courier.retryQueue = nil
-		w.courier.trim()
-		w.vote.Withheld, err = withheld, withheld
-		w.planCheck()
-	case w.vote.Refused:
-		w.debt.answered()
-		w.redialAt = w.now.Add(vote.RetryEvery)
+		n.debt.answered()
+		n.redial.Reset()
+		n.lanes.requeue(n.courier.retryQueue)
+		n.courier.retryQueue = nil
+		n.courier.trim()
+		n.vote.Withheld, err = withheld, withheld
+		n.planCheck()
+	case n.vote.Refused:
+		n.debt.answered()
+		n.redialAt = n.now.Add(vote.RetryEvery)
 	default:
-		w.redialAt = w.now.Add(w.redial.NextBackOff())
+		n.redialAt = n.now.Add(n.redial.NextBackOff())
 	}
-	w.courier.expireRetries()
-	if w.life.Err() == nil {
-		w.report(err)
+	n.courier.expireRetries()
+	if n.life.Err() == nil {
+		n.report(err)
 	}
 }
 
 // planCheck sets when the next check is due: soon, if that may end what keeps the node from voting.
-func (w *worker) planCheck() {
-	if soon := w.vote.Recheck(w.greeter.others()); soon > 0 {
-		w.checkAt = w.now.Add(soon)
-		w.alongAt = w.checkAt
+func (n *Node) planCheck() {
+	if soon := n.vote.Recheck(n.greeter.others()); soon > 0 {
+		n.checkAt = n.now.Add(soon)
+		n.alongAt = n.checkAt
 		return
 	}
-	w.checkAt = w.nextCheck()
-	w.alongAt = w.checkAt
-	if !w.group.Watches() {
-		w.alongAt = w.checkAt.Add(-checkAhead)
+	n.checkAt = n.nextCheck()
+	n.alongAt = n.checkAt
+	if !n.group.Watches() {
+		n.alongAt = n.checkAt.Add(-checkAhead)
 	}
 }
 
 // relist registers the list again when the Manager has met another node, and reports
 // whether votes count.
-func (w *worker) relist() {
-	if w.cfg.Lists == nil || !w.connected() {
+func (n *Node) relist() {
+	if n.cfg.Lists == nil || !n.connected() {
 		return
 	}
-	if w.cfg.Guard > 0 && w.vote.Withheld == nil && !w.vote.Unguarded && w.cfg.Lists.Stale(w.cfg.Index) {
-		if err := w.greeter.enlist(true); err != nil {
-			w.checkAt = w.now // the greeting says what is wrong
+	if n.cfg.Guard > 0 && n.vote.Withheld == nil && !n.vote.Unguarded && n.cfg.Lists.Stale(n.cfg.Index) {
+		if err := n.greeter.enlist(true); err != nil {
+			n.checkAt = n.now // the greeting says what is wrong
 		}
-		w.look()
+		n.look()
 	}
-	if reason := text(w.greeter.unlisted()); reason != w.unlistedWas {
-		w.report(w.vote.Withheld)
-		if w.checkAt > w.now { // soon if it votes no more, and not so soon if it votes now
-			w.checkAt = w.now
-			w.planCheck()
+	if reason := text(n.greeter.unlisted()); reason != n.unlistedWas {
+		n.report(n.vote.Withheld)
+		if n.checkAt > n.now { // soon if it votes no more, and not so soon if it votes now
+			n.checkAt = n.now
+			n.planCheck()
 		}
 	}
 }
 
 // lookForMove asks the owner of a slot whether keys leave it. It asks over the connection of the votes, before the
 // next batch: so no later vote can count before the answer is known.
-func (w *worker) lookForMove() {
-	w.debt.asked(w.now)
-	asked, _ := w.cfg.Clock()
-	result := w.client.Do(context.Background(), w.client.B().Arbitrary("CLUSTER", "NODES").Build())
+func (n *Node) lookForMove() {
+	n.debt.asked(n.now)
+	asked, _ := n.cfg.Clock()
+	result := n.client.Do(context.Background(), n.client.B().Arbitrary("CLUSTER", "NODES").Build())
 	if result.NonRedisError() == nil {
-		w.debt.answered()
+		n.debt.answered()
 	}
-	w.look()
-	w.lookAt = w.now.Add(master.LookEvery)
-	if text, err := result.ToString(); err != nil || w.group.Look(text, asked) {
-		w.checkAt = w.now // the greeting withdraws the marker, writes a new one, or says what is wrong
+	n.look()
+	n.lookAt = n.now.Add(master.LookEvery)
+	if text, err := result.ToString(); err != nil || n.group.Look(text, asked) {
+		n.checkAt = n.now // the greeting withdraws the marker, writes a new one, or says what is wrong
 	}
 }
 
 // noticeEnd reports the end of a quarantine.
-func (w *worker) noticeEnd() {
-	if !w.vote.Ended(w.mono()) {
+func (n *Node) noticeEnd() {
+	if !n.vote.Ended(n.mono()) {
 		return
 	}
-	if w.connected() {
-		if w.cfg.Lists != nil && !w.greeter.named {
-			w.checkAt = w.now // the node gets an identity now
+	if n.connected() {
+		if n.cfg.Lists != nil && !n.greeter.named {
+			n.checkAt = n.now // the node gets an identity now
 		}
-		w.report(w.vote.Withheld)
+		n.report(n.vote.Withheld)
 	} else {
-		w.report(w.health.load().Err)
+		n.report(n.Health().Err)
 	}
 }
 
 // report publishes the health of the node, and calls OnHealth if it has changed. err is why it is down, or withholds
 // its votes.
-func (w *worker) report(err error) {
-	now := &Health{Err: err, Withheld: w.vote.Withheld != nil, Warning: w.greeter.warning, Identity: w.greeter.identity, Master: w.group.Used().Addr}
-	if at := w.mono(); w.vote.Left(at) > 0 {
-		now.Reason, now.Quarantined = w.vote.Quarantined(at), w.start.Add(time.Duration(at)+w.vote.Left(at))
+func (n *Node) report(err error) {
+	now := &Health{Err: err, Withheld: n.vote.Withheld != nil, Warning: n.greeter.warning, Identity: n.greeter.identity, Master: n.group.Used().Addr}
+	if at := n.mono(); n.vote.Left(at) > 0 {
+		now.Reason, now.Quarantined = n.vote.Quarantined(at), n.start.Add(time.Duration(at)+n.vote.Left(at))
 	}
-	others := w.greeter.others()
-	w.unlistedWas = text(others.Lists)
-	if barred := w.vote.Barred(others); err == nil && errors.Is(barred, wire.ErrConnecting) {
+	others := n.greeter.others()
+	n.unlistedWas = text(others.Lists)
+	if barred := n.vote.Barred(others); err == nil && errors.Is(barred, wire.ErrConnecting) {
 		if now.Reason == nil {
 			return // the greeting is over when the other nodes know of this one: in a moment
 		}
 	} else if err == nil && barred != nil {
 		now.Err, now.Withheld = barred, true
 	}
-	if reason := w.warn(); reason != nil {
+	if reason := n.subscriber.warning(); reason != nil {
 		now.Warning = reason
-		if w.greeter.warning != nil {
-			now.Warning = fmt.Errorf("%w; %w", w.greeter.warning, reason) // on one line, which errors.Join is not
+		if n.greeter.warning != nil {
+			now.Warning = fmt.Errorf("%w; %w", n.greeter.warning, reason) // on one line, which errors.Join is not
 		}
 	}
-	w.health.publish(now)
+	before := n.health.Swap(now)
+	if n.cfg.OnHealth != nil && (text(before.Err) != text(now.Err) || text(before.Reason) != text(now.Reason) ||
+		text(before.Warning) != text(now.Warning)) {
+		n.cfg.OnHealth(n.cfg.Index, *now)
+	}
 }
 
 // left reports whether the worker has done everything that Close waits for.
-func (w *worker) left() bool {
-	return w.lanes.left(len(w.courier.retryQueue), w.courier.retries.count(), w.health.load().up())
+func (n *Node) left() bool {
+	return n.lanes.left(len(n.courier.retryQueue), n.courier.retries.count(), n.Health().up())
 }
 
 // drain answers the remaining requests when the worker has ended.
-func (w *worker) drain() {
-	w.lanes.close()
-	fail(w.cfg.Index, w.courier.retryQueue, wire.NotApplied, wire.ErrClosed)
-	w.lanes.drain()
+func (n *Node) drain() {
+	n.lanes.close()
+	fail(n.cfg.Index, n.courier.retryQueue, wire.NotApplied, wire.ErrClosed)
+	n.lanes.drain()
 }
