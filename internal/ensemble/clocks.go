@@ -69,7 +69,7 @@ func (c *Steps) Since(at clock.Steady) (steps []*Step) {
 type clocks struct {
 	Clock *clock.Clock // ours
 	Steps Steps
-	nodes []*node.Node
+	nodes []*node.Node // in the order of Config.Nodes; the parts of the Ensemble share it
 }
 
 // LastStep returns the newest step of a node's clock, nil for none.

@@ -9,5 +9,5 @@
 // It starts no goroutine: the workers of the nodes call it, and calls wait in their own.
 //
 // Mutexes: that of Steps is taken after the mutex of an attempt, which grants under it. The
-// others (lists, members, Answers) are taken last, and no other is taken under them.
+// others (Ensemble, lists, Answers) are taken last, and no other is taken under them.
 package ensemble

@@ -2,6 +2,7 @@ package ensemble
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -52,32 +53,33 @@ type Config struct {
 }
 
 // Ensemble is the nodes of a Manager as one. It never changes after New, except for what its
-// parts guard themselves.
+// parts guard themselves, and what mu guards.
 type Ensemble struct {
 	clocks
 	pools
 
-	nodes   []*node.Node  // in the order of Config.Nodes; the parts share it
 	timeout time.Duration // of a request, for calls that wait for all nodes
 	report  *report.Reporter
 	closing func() bool
 	events  Events
 	lists   *lists
-	members *members
+
+	mu   sync.Mutex
+	ids  []node.Identity // of the server behind each node, as far as it is known
+	runs []string        // the run_id that each node had last
 }
 
 // New returns the nodes. Nothing is sent before their goroutines run.
 func New(c *Config) *Ensemble {
 	nodes := make([]*node.Node, len(c.Nodes))
 	e := &Ensemble{
-		clocks: clocks{Clock: c.Clock, nodes: nodes}, nodes: nodes, timeout: c.Timeout, report: c.Report, closing: c.Closing, events: c.Events,
-		lists: newLists(c.Clock, nodes, c.Node.Guard > 0),
+		clocks: clocks{Clock: c.Clock, nodes: nodes}, timeout: c.Timeout, report: c.Report, closing: c.Closing, events: c.Events,
+		lists: newLists(c.Clock, nodes, c.Node.Guard > 0), ids: make([]node.Identity, len(nodes)), runs: make([]string, len(nodes)),
 	}
-	e.members = newMembers(&e.clocks, c.Nodes, c.Node.Guard > 0)
 	for i := range c.Nodes {
 		one := c.Node
 		one.Index, one.Option, one.Only, one.Clock, one.Lists = i, c.Nodes[i], len(c.Nodes) == 1, c.Clock.Both, e.lists
-		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.members.admit, e.onHealth, e.ownClockStepped, e.onClockStep
+		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.admit, e.onHealth, e.ownClockStepped, e.onClockStep
 		one.OnWake, one.OnSubscribed = c.Events.Woken, c.Events.Subscribed
 		nodes[i] = node.New(one)
 	}
@@ -87,7 +89,7 @@ func New(c *Config) *Ensemble {
 // onHealth handles a change of a node.
 func (e *Ensemble) onHealth(i int, h node.Health) {
 	if h.Err != nil && !h.Withheld { // otherwise it is connected and its answers count, so its identity stays on record
-		e.members.forget(i)
+		e.forget(i)
 	}
 	e.events.NodeChanged(i, h)
 }

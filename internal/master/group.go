@@ -59,13 +59,13 @@ func New(
 // Kind returns what chooses the master: "sentinel" or "slot".
 func (g *Group) Kind() string { return g.kind }
 
-// Voters returns how many Sentinels the group has, or nodes its cluster, and how many of them
+// Voters returns the kind, how many Sentinels the group has, or nodes its cluster, and how many of them
 // are listed.
-func (g *Group) Voters() (known, listed int) {
+func (g *Group) Voters() (kind string, known, listed int) {
 	if g == nil {
-		return 0, 0
+		return "", 0, 0
 	}
-	return g.voters.size(), len(g.voters.addrs)
+	return g.kind, g.voters.size(), len(g.voters.addrs)
 }
 
 // Faults returns what has to be fixed at the Sentinels or seeds, though a majority of them

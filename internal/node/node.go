@@ -104,9 +104,9 @@ func (n *Node) Addr() string { return n.link.addr }
 // "" for a node that is one server, and before the first connection.
 func (n *Node) Master() string { return n.link.group.Used().Addr }
 
-// Voters returns how many Sentinels the node's group has, or nodes its cluster, and how many
-// of them are listed; 0 and 0 for a node that is one server.
-func (n *Node) Voters() (known, listed int) { return n.link.group.Voters() }
+// Voters returns what chooses the master of the node's group ("sentinel" or "slot"), how many Sentinels the group
+// has, or nodes its cluster, and how many of them are listed; "", 0 and 0 for a node that is one server.
+func (n *Node) Voters() (kind string, known, listed int) { return n.link.group.Voters() }
 
 // VoterFaults returns what has to be fixed at the Sentinels or seeds of the node's group, though
 // a majority of them names the master; nil for a node that is one server.
