@@ -78,20 +78,30 @@ func (g *Group) Faults() []error {
 }
 
 // Used returns the term that the worker dialled last.
-func (g *Group) Used() Term {
+func (g *Group) Used() (term Term) {
+	g.with(func(t *failover.Tracker[Term]) { term = t.Used() })
+	return term
+}
+
+// with calls f with the mutex held, unless the node is one server.
+func (g *Group) with(f func(*failover.Tracker[Term])) {
 	if g == nil {
-		return Term{}
+		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.terms.Used()
+	f(&g.terms)
+}
+
+// ask is with for a question, whose answer is no for one server.
+func (g *Group) ask(is func(*failover.Tracker[Term]) bool) (yes bool) {
+	g.with(func(t *failover.Tracker[Term]) { yes = is(t) })
+	return yes
 }
 
 // Use records that the worker uses a term that was confirmed when somebody asked at asked.
 func (g *Group) Use(term Term, asked clock.Validity) {
-	g.mu.Lock()
-	g.terms.Use(term, asked)
-	g.mu.Unlock()
+	g.with(func(t *failover.Tracker[Term]) { t.Use(term, asked) })
 }
 
 // resolve asks for the present term.
@@ -200,54 +210,28 @@ func (g *Group) Watches() bool { return g != nil && g.kind == "slot" }
 // returns whether a move of the slot has begun, or has ended.
 func (g *Group) Look(text string, asked clock.Validity) (changed bool) {
 	open := movesAway(text, g.voters.resolver.(*slotOwner).slot)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.terms.Look(open, asked)
+	return g.ask(func(t *failover.Tracker[Term]) bool { return t.Look(open, asked) })
 }
 
 // FoundMove records an answer that only a half-moved slot gives. It returns whether that is new.
-func (g *Group) FoundMove() (first bool) {
-	if g == nil {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.terms.FoundMove()
-}
+func (g *Group) FoundMove() (first bool) { return g.ask((*failover.Tracker[Term]).FoundMove) }
 
 // Moving reports whether keys may leave the master now, and Moved whether they may have left since the marker
 // was written; then no vote counts.
-func (g *Group) Moving() bool { return g.move((*failover.Tracker[Term]).Moving) }
+func (g *Group) Moving() bool { return g.ask((*failover.Tracker[Term]).Moving) }
 
 // Moved is described at Moving.
-func (g *Group) Moved() bool { return g.move((*failover.Tracker[Term]).Moved) }
-
-func (g *Group) move(is func(*failover.Tracker[Term]) bool) bool {
-	if g == nil {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return is(&g.terms)
-}
+func (g *Group) Moved() bool { return g.ask((*failover.Tracker[Term]).Moved) }
 
 // Marked records that the guard has written a new marker since the last Look.
-func (g *Group) Marked() {
-	if g != nil {
-		g.mu.Lock()
-		g.terms.Marked()
-		g.mu.Unlock()
-	}
-}
+func (g *Group) Marked() { g.with((*failover.Tracker[Term]).Marked) }
 
 // Since returns what has become of the term in which a request was sent at sent: whether it is not the one in use, and
 // whether no lease may rely on the answer, because of that, or because no majority had confirmed the term within the window.
 func (g *Group) Since(term Term, sent clock.Validity, window time.Duration) (former, outlasted bool) {
-	if g == nil {
-		return false, false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	former = g.terms.Used() != term
-	return former, former || !g.terms.Renews(sent, window)
+	g.with(func(t *failover.Tracker[Term]) {
+		former = t.Used() != term
+		outlasted = former || !t.Renews(sent, window)
+	})
+	return former, outlasted
 }
