@@ -36,11 +36,10 @@ type transfer struct {
 
 	validity clock.Validity // when it was sent
 	steady   clock.Steady   // the same instant
-	at       time.Time
-	mono     clock.Mono   // the same instant
-	greeted  uint64       // the connection that it was meant for
-	term     master.Term  // of the group then
-	received clock.Steady // on the steady clock
+	mono     clock.Mono     // the same instant
+	greeted  uint64         // the connection that it was meant for
+	term     master.Term    // of the group then
+	received clock.Steady   // on the steady clock
 	// changed means that the client has redialled. Some replies may have come over a
 	// connection that was never greeted, perhaps from another server.
 	changed bool
@@ -80,8 +79,7 @@ func (c *courier) load(t *transfer) {
 	// The clock is read after take: a request must not seem to be sent before it was
 	// made.
 	t.validity, t.steady = c.cfg.Clock()
-	t.at, t.greeted = time.Now(), c.greeted
-	t.mono = clock.Mono(t.at.Sub(c.start))
+	t.mono, t.greeted = c.mono(), c.greeted
 	t.term = c.group.Used()
 	t.batch, c.batch = c.batch, t.batch[:0]
 	c.pack(t)
@@ -164,7 +162,7 @@ func (c *courier) handOut(t *transfer) {
 	}
 	if t.broken {
 		t.commands = nil // not reused: the call ended early, and rueidis may still read them
-		c.retries.orphans.forget(t.at)
+		c.retries.orphans.forget(t.mono)
 	} else {
 		c.lanes.batches.Add(1)
 	}
@@ -267,7 +265,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 			return false
 		}
 	case r.Status == wire.Unknown:
-		c.retries.orphans.add(e.req, c.voidAt(e.req, t.steady, t.at))
+		c.retries.orphans.add(e.req, c.voidAt(e.req, t.steady, t.mono))
 	case r.Status == wire.Granted:
 		if err := c.vote.Counts(c.cast(t), vote.Others{Term: c.group.Votes(), Lists: t.unlisted}); err != nil {
 			r.Status, r.Err = wire.Unknown, err
@@ -277,7 +275,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 			r.Status, r.Err, r.Answers = wire.Unknown, err, nil
 		}
 	case r.Status == wire.Done && e.req.Kind == wire.Release:
-		c.retries.released(e.req, t.at)
+		c.retries.released(e.req, t.mono)
 	}
 	if wire.Away(r.Err) { // renewals have such an error for each lock, and are Done
 		c.conns.hangUp()

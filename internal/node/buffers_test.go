@@ -144,7 +144,7 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 // connection. It keeps the others.
 func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}})
-	now := time.Now()
+	now := n.mono()
 	acquire := func(owner string) *wire.Request {
 		req := &wire.Request{}
 		req.Init(&wire.Acquisition{Value: wire.Compose(owner, 0, "0 - -")})

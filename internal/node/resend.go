@@ -50,14 +50,14 @@ func (c *courier) expireRetries() {
 func (c *courier) trim() {
 	c.batch, c.transfers = nil, [2]transfer{}
 	c.reader.Trim()
-	c.retries.trim(time.Now())
+	c.retries.trim(c.mono())
 	c.lanes.trim()
 }
 
 // voidAt returns when a request that was sent at sent is void: from then on it creates no
 // lock, even if it arrives later. By then the node's clock has passed the request's "not
 // after", if the rates of the clocks differ by no more than the drift factor allows.
-func (c *courier) voidAt(req *wire.Request, sent clock.Steady, at time.Time) time.Time {
+func (c *courier) voidAt(req *wire.Request, sent clock.Steady, at clock.Mono) clock.Mono {
 	stale := voidAfter
 	if c.meter.offset.Known() {
 		stale += time.Duration(float64(req.Expires.Sub(c.meter.offset.At())) * c.cfg.Drift)

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -19,10 +21,10 @@ const voidAfter = 10 * time.Millisecond
 //
 // The instants are of the monotonic clock, which does not jump ahead: a request must not
 // count as void before the node's clock has passed its "not after".
-type orphans map[string]time.Time
+type orphans map[string]clock.Mono
 
 // add adds the locks of a request whose answer will not come any more.
-func (o *orphans) add(req *wire.Request, void time.Time) {
+func (o *orphans) add(req *wire.Request, void clock.Mono) {
 	req.Creates(func(owner string) {
 		if *o == nil {
 			*o = orphans{}
@@ -32,29 +34,28 @@ func (o *orphans) add(req *wire.Request, void time.Time) {
 }
 
 // forget removes the orphans that are void.
-func (o orphans) forget(now time.Time) {
-	maps.DeleteFunc(o, func(_ string, void time.Time) bool { return !now.Before(void) })
+func (o orphans) forget(now clock.Mono) {
+	maps.DeleteFunc(o, func(_ string, void clock.Mono) bool { return now >= void })
 }
 
 // releaseRetry is a release that is sent once more, at its time.
 type releaseRetry struct {
 	req *wire.Request
-	at  time.Time
+	at  clock.Mono
 }
 
 // retries are the releases that are sent once more, and the orphans for which they are. Only
 // the worker uses them.
 type retries struct {
 	orphans orphans
-	waiting []releaseRetry
-	due     time.Time // the earliest time of a retry
+	waiting []releaseRetry // the earliest first
 }
 
 // count returns how many releases wait for their time.
 func (r *retries) count() int { return len(r.waiting) }
 
 // trim frees what a burst has made large, and forgets the orphans that are void.
-func (r *retries) trim(now time.Time) {
+func (r *retries) trim(now clock.Mono) {
 	r.orphans.forget(now)
 	if len(r.orphans) == 0 {
 		r.orphans = nil
@@ -66,49 +67,34 @@ func (r *retries) trim(now time.Time) {
 // first one: an acquisition in the socket of a stopped server would hold the lock until
 // its TTL. The receiver gets the answer to the first release, because usually there is
 // nothing to release again.
-func (r *retries) released(req *wire.Request, sent time.Time) {
+func (r *retries) released(req *wire.Request, sent clock.Mono) {
 	if len(r.orphans) == 0 {
 		return
 	}
-	var latest time.Time
+	var latest clock.Mono
 	req.Owners(func(owner string) {
-		if void, ok := r.orphans[owner]; ok && sent.Before(void) {
+		if void, ok := r.orphans[owner]; ok && sent < void {
 			delete(r.orphans, owner) // one retry is enough
-			if void.After(latest) {
-				latest = void
-			}
+			latest = max(latest, void)
 		}
 	})
-	if latest.IsZero() {
+	if latest == 0 {
 		return
 	}
 	again := wire.NewPlainRelease(req, req.Expires.Add(latest.Sub(sent))) // a lock that is created later also expires later
-	if len(r.waiting) == 0 || latest.Before(r.due) {
-		r.due = latest
-	}
-	r.waiting = append(r.waiting, releaseRetry{req: again, at: latest})
+	i, _ := slices.BinarySearchFunc(r.waiting, latest, func(one releaseRetry, at clock.Mono) int { return cmp.Compare(one.at, at) })
+	r.waiting = slices.Insert(r.waiting, i, releaseRetry{req: again, at: latest})
 }
 
 // take removes and returns the releases that are due.
-func (r *retries) take() []entry {
-	if len(r.waiting) == 0 {
-		return nil
-	}
-	now := time.Now()
-	if now.Before(r.due) { // thousands may wait, and this runs before each batch
-		return nil
-	}
-	var due []entry
-	r.waiting = slices.DeleteFunc(r.waiting, func(one releaseRetry) bool {
-		if now.Before(one.at) {
-			return false
+func (r *retries) take(now clock.Mono) (due []entry) {
+	for _, one := range r.waiting { // thousands may wait, and this runs before each batch
+		if one.at > now {
+			break
 		}
 		due = append(due, entry{req: one.req, to: discard{}})
-		return true
-	})
-	if len(r.waiting) > 0 {
-		r.due = slices.MinFunc(r.waiting, func(a, b releaseRetry) int { return a.at.Compare(b.at) }).at
 	}
+	r.waiting = slices.Delete(r.waiting, 0, len(due))
 	return due
 }
 

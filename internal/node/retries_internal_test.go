@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -15,17 +16,22 @@ import (
 // early because another retry is due.
 func TestReleasesAreRetriedEachAtItsTime(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"localhost:1"}}, Clock: func() (_ clock.Validity, _ clock.Steady) { return 0, 0 }})
-	due, early := time.Now().Add(-time.Second), time.Now().Add(time.Hour)
-	first, second := &wire.Request{Kind: wire.Release, Urgent: true}, &wire.Request{Kind: wire.Release, Urgent: true}
-	n.courier.retries.waiting = []releaseRetry{{req: second, at: early}, {req: first, at: due}}
-	n.courier.retries.due = due
-	n.lanes.requeue(n.courier.retries.take())
-	assert.Len(t, n.courier.retries.waiting, 1)
-	assert.Equal(t, early, n.courier.retries.due)
-	if assert.Len(t, n.lanes.urgent, 1) {
-		assert.Same(t, first, n.lanes.urgent[0].req)
+	now := n.mono()
+	due, early := now.Add(time.Second), now.Add(time.Hour)
+	owners := []string{strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)}
+	n.courier.retries.orphans = orphans{owners[0]: early, owners[1]: due}
+	for _, owner := range owners {
+		n.courier.retries.released(wire.NewReleases([][2]string{{owner, wire.Compose(owner, 0, "0 - -")}}, 0), now)
 	}
-	n.lanes.requeue(n.courier.retries.take())
+	n.lanes.requeue(n.courier.retries.take(due - 1))
+	assert.Empty(t, n.lanes.urgent, "none is due")
+	n.lanes.requeue(n.courier.retries.take(due))
+	if assert.Len(t, n.lanes.urgent, 1) {
+		assert.Equal(t, owners[1], n.lanes.urgent[0].req.Lock(0))
+	}
+	n.lanes.requeue(n.courier.retries.take(early - 1))
 	assert.Len(t, n.lanes.urgent, 1, "the other is not due")
+	n.lanes.requeue(n.courier.retries.take(early))
+	assert.Len(t, n.lanes.urgent, 2)
 	n.cancel()
 }

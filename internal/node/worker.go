@@ -75,7 +75,7 @@ func (n *Node) serve() {
 			n.lanes.requeue(n.courier.retryQueue)
 			n.courier.retryQueue = nil
 		}
-		n.lanes.requeue(n.courier.retries.take())
+		n.lanes.requeue(n.courier.retries.take(n.mono()))
 		n.take()
 		switch {
 		case len(n.courier.batch) == 0 && n.along: // the requests had expired, and acquisitions may be queued
@@ -108,7 +108,7 @@ func (n *Node) idle() time.Duration {
 		wait = min(wait, n.courier.retryAt.Sub(n.now))
 	}
 	if n.courier.retries.count() > 0 {
-		wait = min(wait, time.Until(n.courier.retries.due))
+		wait = min(wait, n.courier.retries.waiting[0].at.Sub(n.mono()))
 	}
 	if n.vote.Lasts() {
 		wait = min(wait, n.vote.Left(n.mono()))
