@@ -105,26 +105,24 @@ func (c *clocks) Time(at clock.Steady) time.Duration {
 	return time.Duration(c.Clock.Time(c.Clock.Now()).UnixNano())
 }
 
-// medianOffset returns the lower median of the nodes' clocks minus our steady clock, and
+// medianOffset returns the lower median of the nodes' clocks minus our steady clock, 0 if none is known, and
 // how many clocks are known.
 func (c *clocks) medianOffset() (median time.Duration, known int) {
 	var offsets [maxNodes]time.Duration
+	known = c.sort(&offsets, func(r node.Reading) time.Duration { return r.Offset })
+	return offsets[max(known-1, 0)/2], known
+}
+
+// sort writes a value of each known clock into all, the smallest first, and returns how many clocks are known.
+func (c *clocks) sort(all *[maxNodes]time.Duration, of func(node.Reading) time.Duration) (known int) {
 	for _, n := range c.nodes {
-		reading, ok := n.Reading()
-		if !ok {
-			continue
+		if reading, ok := n.Reading(); ok {
+			all[known] = of(reading)
+			known++
 		}
-		i := known
-		for ; i > 0 && offsets[i-1] > reading.Offset; i-- {
-			offsets[i] = offsets[i-1]
-		}
-		offsets[i] = reading.Offset
-		known++
 	}
-	if known == 0 {
-		return 0, 0
-	}
-	return offsets[(known-1)/2], known
+	slices.Sort(all[:known])
+	return known
 }
 
 // skew returns how far a node's clock is from the median of all known clocks; 0 with
@@ -156,16 +154,6 @@ const lateFor = 10 * time.Second
 // Trip is the median round trip to the nodes, 0 if none is known.
 func (c *clocks) Trip() time.Duration {
 	var trips [maxNodes]time.Duration
-	known := 0
-	for _, n := range c.nodes {
-		if reading, ok := n.Reading(); ok {
-			i := known
-			for ; i > 0 && trips[i-1] > reading.RoundTrip; i-- {
-				trips[i] = trips[i-1]
-			}
-			trips[i] = reading.RoundTrip
-			known++
-		}
-	}
+	known := c.sort(&trips, func(r node.Reading) time.Duration { return r.RoundTrip })
 	return trips[known/2]
 }
