@@ -51,6 +51,7 @@ func (s *Locks) ClockStepped(step *ensemble.Step) (apply func()) {
 // the lock, and so that a caller can wait behind it. It is empty before the first refusal,
 // because most Managers never meet one.
 type registry struct {
+	fill sync.Once // with the locks from before the first refusal
 	used atomic.Bool
 
 	mu      sync.Mutex // taken after a Lock's mutex
@@ -61,7 +62,8 @@ type registry struct {
 // Find returns this process's lock of a key, nil if there is none. Shared locks do not count.
 func (s *Locks) Find(key string) *Lock {
 	r := &s.registry
-	if !r.used.Swap(true) {
+	r.fill.Do(func() {
+		r.used.Store(true)
 		// Later locks add themselves; earlier ones are in the schedule, with some that are over.
 		for _, l := range s.schedule.all() {
 			l.mu.Lock()
@@ -70,7 +72,7 @@ func (s *Locks) Find(key string) *Lock {
 			}
 			l.mu.Unlock()
 		}
-	}
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.byKey[key]

@@ -1,6 +1,8 @@
 package hold
 
 import (
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,4 +107,22 @@ func TestNoLockIsOpenedOnceCloseHasBegun(t *testing.T) {
 	late := &lease{}
 	require.ErrorIs(t, p.Open(p.grant(hour(1)), &Lock{}, late), ErrEnded)
 	assert.Empty(t, late.events)
+}
+
+// The first caller that looks for a lock fills the registry. Another one that comes meanwhile would otherwise not
+// learn that this process has the lock, and would not wait behind it.
+func TestALockIsFoundWhileTheRegistryIsFilled(t *testing.T) {
+	p := idle(1)
+	l, _ := p.open(t, p.grant(hour(1)))
+	var callers sync.WaitGroup
+	find := func() { assert.Same(t, l, p.Find("job")) }
+	l.mu.Lock() // the first caller waits for it
+	callers.Go(find)
+	for !p.registry.used.Load() {
+		runtime.Gosched()
+	}
+	callers.Go(find)
+	time.Sleep(50 * time.Millisecond) // the second caller waits as well, or has found nothing
+	l.mu.Unlock()
+	callers.Wait()
 }
