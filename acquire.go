@@ -210,8 +210,8 @@ func (c *call) stepBack() (*Lease, error) {
 // queueUp waits behind the other callers of this process, unless they may have the lock together. It
 // returns neither a lease nor an error when the call has to ask the nodes.
 func (c *call) queueUp() (*Lease, error) {
-	c.campaign.Prepare()
 	if !c.campaign.Kind.Queues() {
+		c.campaign.Enrol()
 		c.alone = true
 		return nil, nil
 	}
@@ -284,14 +284,6 @@ func (c *call) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 
 // Abandon implements queue.Caller.
 func (c *call) Abandon(lease hold.Tenant) { (*Lease)(lease.(*tenant)).abandon() }
-
-// Subscribed handles the start of a node's messages.
-func (sh *shard) Subscribed(i int) {
-	sh.campaigns.Subscribed(i, func() (waiting []*campaign.Campaign) {
-		sh.queues.Each(func(c queue.Caller) { waiting = append(waiting, &c.(*call).campaign) })
-		return waiting
-	})
-}
 
 // failed records why an attempt has failed. An attempt that was cut short says nothing: the one
 // before names the obstacle.

@@ -103,6 +103,9 @@ func (sh *shard) Woken(i int, kind wire.WakeKind, ticket, lock string) {
 	sh.campaigns.Wake(i, kind, ticket, lock)
 }
 
+// Subscribed handles the start of a node's messages.
+func (sh *shard) Subscribed(i int) { sh.campaigns.Subscribed(i) }
+
 // NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
 func (sh *shard) NodeChanged(i int, h node.Health) {
 	select {

@@ -33,7 +33,6 @@ type Campaign struct {
 
 	mu       sync.Mutex
 	machine  quorum.Waiter
-	enrolled bool // Campaigns finds the campaign by its ticket
 	reserved bool // a node has reserved the lock since the last attempt began
 }
 
@@ -51,7 +50,7 @@ func (c *Campaign) waiter(notBefore clock.Validity, enqueued bool) quorum.Waiter
 		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued, Sure: c.Kind.sure(),
 		Unanswered: c.of.unanswered.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
 	}
-	if c.of.contended.Load() {
+	if c.ticket != "" && c.of.contended.Load() {
 		w.Grace, w.Subscribed = c.of.grace(c.Terms), c.of.subscribedNodes()
 	}
 	return w
@@ -61,31 +60,33 @@ func (c *Campaign) waiter(notBefore clock.Validity, enqueued bool) quorum.Waiter
 func (c *Campaign) Restart(notBefore clock.Validity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.machine = quorum.NewWaiter(c.waiter(notBefore, false))
+	c.restart(notBefore, false)
 }
 
-// CarryTicket prepares a campaign whose ticket goes to the nodes with the release of the lock before, and
+// CarryTicket restarts a campaign whose ticket goes to the nodes with the release of the lock before, and
 // returns that ticket.
 func (c *Campaign) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.prepare()
-	c.machine = quorum.NewWaiter(c.waiter(notBefore, true))
-	c.enrol()
+	c.restart(notBefore, true)
 	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 }
 
-// Prepare makes the ticket of a call that will wait behind others, once. One that may get the lock beside
-// others waits for the nodes alone: they wake it from now on, and its next attempt begins when it would have
-// begun.
-func (c *Campaign) Prepare() {
+// Enrol has the nodes wake a call that waits for them alone, because it may get the lock beside others. Its next
+// attempt begins when it would have begun.
+func (c *Campaign) Enrol() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.prepare()
-	if !c.Kind.Queues() {
-		c.enrol() // before the machine learns which nodes are subscribed: each later one finds it
-		c.machine = quorum.NewWaiter(c.waiter(c.machine.At(), false))
-	}
+	c.restart(c.machine.At(), false)
+}
+
+// restart makes the ticket, and a machine whose attempts may carry it, once. c.mu is held.
+func (c *Campaign) restart(notBefore clock.Validity, enqueued bool) {
+	c.bell = make(chan struct{}, 1)
+	c.number = c.of.last.Add(1)
+	c.write()
+	c.of.enrol(c.ticket, c) // before the machine learns which nodes are subscribed: each later one finds it
+	c.machine = quorum.NewWaiter(c.waiter(notBefore, enqueued))
 }
 
 // Subscribe has the nodes wake this process from now on, because the call has met contention.
@@ -188,10 +189,6 @@ func (c *Campaign) beginAttempt() (ask quorum.Ask, key string) {
 	defer c.mu.Unlock()
 	ask, key = c.machine.Begin(c.of.clock.Now()), c.Kind.key(c)
 	c.reserved = false
-	if ask.Ticket {
-		c.prepare()
-		c.enrol()
-	}
 	return ask, key
 }
 
@@ -253,9 +250,9 @@ func (c *Campaign) GiveUp() {
 	c.mu.Lock()
 	leave, passOn := c.machine.Done()
 	ticket := c.ticket
-	c.forget()
 	c.mu.Unlock()
 	if ticket != "" {
+		c.of.forget(ticket)
 		c.of.ensemble.LeaveQueues(c.Key, ticket, leave|passOn)
 	}
 }
@@ -272,12 +269,9 @@ func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	if c.machine.Relied() {
 		c.of.used()
 	}
-	enrolled := c.forget()
+	c.of.forget(c.ticket)
 	c.mu.Unlock()
-	if enrolled {
-		reserved = c.Kind.record(l, c.ticket, others, reserved)
-	}
-	return reserved
+	return c.Kind.record(l, c.ticket, others, reserved)
 }
 
 // startOver gives the campaign a ticket with a longer grace and a later place, because it has
@@ -291,15 +285,6 @@ func (c *Campaign) startOver(place clock.Validity) {
 	c.machine.SetGrace(c.of.grace(c.Terms))
 }
 
-// prepare makes the ticket, once. c.mu is held.
-func (c *Campaign) prepare() {
-	if c.bell == nil {
-		c.bell = make(chan struct{}, 1)
-		c.number = c.of.last.Add(1)
-		c.write()
-	}
-}
-
 // write composes the ticket, and the score of its place.
 func (c *Campaign) write() {
 	validity, steady := c.of.clock.Both()
@@ -311,23 +296,6 @@ func (c *Campaign) write() {
 	b = append(b, number...)
 	b = strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10)
 	c.ticket = string(c.Kind.mark(b))
-}
-
-// enrol directs messages about the ticket to this campaign. c.mu is held.
-func (c *Campaign) enrol() {
-	if !c.enrolled {
-		c.of.enrol(c.ticket, c)
-		c.enrolled = true
-	}
-}
-
-// forget reverses enrol, and reports whether the ticket was enrolled. c.mu is held.
-func (c *Campaign) forget() (was bool) {
-	if was = c.enrolled; was {
-		c.of.forget(c.ticket)
-		c.enrolled = false
-	}
-	return was
 }
 
 // wake handles a message of node i about the ticket. It may name a slot; −1 if it does not.

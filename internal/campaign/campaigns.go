@@ -2,7 +2,9 @@ package campaign
 
 import (
 	"context"
+	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -268,18 +270,14 @@ func (s *Campaigns) unused(i int, key, ticket string) {
 }
 
 // Subscribed handles the start of a node's messages. The node may have woken waiters before, and
-// removed them from its queue. others returns the campaigns in the queues of this process. It runs
-// when the node is recorded: a campaign that comes to a queue later knows the node, and each other
-// one is among these.
-func (s *Campaigns) Subscribed(i int, others func() []*Campaign) {
+// removed them from its queue. A campaign that enrols later knows the node, and the others learn of
+// it here.
+func (s *Campaigns) Subscribed(i int) {
 	s.mu.Lock()
 	s.subscribed = s.subscribed.With(i)
-	var all []*Campaign
-	for _, c := range s.byTicket {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Values(s.byTicket))
 	s.mu.Unlock()
-	for _, c := range append(all, others()...) {
+	for _, c := range all {
 		c.mu.Lock()
 		reaction := c.machine.Subscribed(s.clock.Now(), i, mathrand.Float64())
 		c.mu.Unlock()

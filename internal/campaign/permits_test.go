@@ -103,6 +103,7 @@ func TestACallThatAsksForAnotherSlotKeepsItsTicket(t *testing.T) {
 	s.contended.Store(true)
 	s.subscribed = quorum.All(3)
 	c := beginAs(s, Call{Kind: Permit(3)})
+	c.Enrol()
 	a, f := refusedOn(c, 2, 2)
 	require.True(t, a.ask.Ticket)
 	require.True(t, c.Kind.elsewhere(c, a, f))
@@ -114,7 +115,7 @@ func TestAMessageNamesASlotBelowTheLimit(t *testing.T) {
 	s := idle(3)
 	s.subscribed = quorum.All(3)
 	c := beginAs(s, Call{Kind: Permit(3)})
-	c.Prepare()
+	c.Enrol()
 	names := func(slot int) string {
 		key := wire.SlotKey("p:job", slot)
 		if slot < 0 {
@@ -146,6 +147,7 @@ func TestACallForAPermitWaitsForAMajorityOfMessages(t *testing.T) {
 		s.contended.Store(true)
 		s.subscribed = quorum.All(3)
 		c := beginAs(s, Call{Kind: kind})
+		c.Enrol()
 		a := c.begin()
 		for i := range 3 {
 			a.votes.count(i, 3, taken(holders, 0, -1), s.clock.Now())

@@ -3,7 +3,6 @@ package campaign
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,26 +38,9 @@ func TestATicketSaysForWhatItWaits(t *testing.T) {
 	s := idle(3)
 	for mark, call := range map[string]Call{"s": {Kind: Shared("")}, "p7": {Kind: Permit(7)}, "p128": {Kind: Permit(128)}, "": {Kind: Exclusive}} {
 		c := beginAs(s, call)
-		c.Prepare()
+		c.Enrol()
 		assert.Regexp(t, "^[0-9a-f]{32}[1-9][0-9]*"+mark+"$", c.ticket)
-		assert.Equal(t, mark != "", s.find(c.ticket[:wire.TicketLen]) == c, "the nodes wake it from now on, and no other caller of this process does")
-	}
-}
-
-// A call that waits for the nodes alone must not miss both a node whose messages begin and the news of
-// it: with two of three nodes its attempts carry a ticket.
-func TestAReaderThatComesWhileANodeIsSubscribedKnowsTheNode(t *testing.T) {
-	s := idle(3)
-	s.contended.Store(true)
-	for range 20_000 {
-		s.subscribed = quorum.Set(0).With(0)
-		c := beginAs(s, Call{Kind: Shared("")})
-		var both sync.WaitGroup
-		both.Go(func() { s.Subscribed(1, func() []*Campaign { return nil }) })
-		both.Go(c.Prepare)
-		both.Wait()
-		require.True(t, c.machine.Begin(s.clock.Now()).Ticket)
-		c.GiveUp()
+		assert.Same(t, c, s.find(c.ticket[:wire.TicketLen]), "the nodes wake it from now on")
 	}
 }
 

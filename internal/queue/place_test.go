@@ -47,7 +47,6 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		c := &asker{}
 		campaigns.Begin(&c.campaign, campaign.Call{Wait: ctx, Key: key, Terms: terms, Kind: campaign.Exclusive, Caller: c})
-		c.campaign.Prepare()
 		p := r.Enter(key, Waiting{Caller: c, Terms: terms, Arrived: c.campaign.Arrived})
 		asks(t, p) // the queue was empty
 		carried := c.CarryTicket(0)

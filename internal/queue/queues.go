@@ -41,19 +41,6 @@ func (s *Queues) ending() bool {
 	return closing.Begun(s.config.Closing)
 }
 
-// Each calls f with every caller in a queue.
-func (s *Queues) Each(f func(Caller)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range s.byKey {
-		q.mu.Lock()
-		for _, p := range q.callers {
-			f(p.Caller)
-		}
-		q.mu.Unlock()
-	}
-}
-
 // open returns the queue of a lock with its mutex held. It makes the queue if necessary, behind the
 // lock if this process holds it. s.mu is held.
 func (s *Queues) open(key string) *Queue {
@@ -178,23 +165,16 @@ func (s *Queues) Tell(key string) {
 	}
 }
 
-// Callers returns how many callers queue for a lock in this process: the one that asks the nodes,
-// and those behind it.
-func (s *Queues) Callers(key string) int {
+// Counts returns, for each lock with a queue, how many callers of this process are in it: the one that
+// asks the nodes, and those behind it.
+func (s *Queues) Counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.byKey[key]
-	if q == nil {
-		return 0
+	counts := map[string]int{}
+	for key, q := range s.byKey {
+		q.mu.Lock()
+		counts[key] = len(q.callers)
+		q.mu.Unlock()
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.callers)
-}
-
-// Len returns how many locks have a queue.
-func (s *Queues) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byKey)
+	return counts
 }
