@@ -153,13 +153,10 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	defer m.life.calls.Leave()
 	terms, calls := s.shard.terms(s.terms), make([]*call, len(s.names))
 	var asks []*campaign.Campaign
-	for i, name := range s.names {
-		if !missing.Has(i) {
-			continue
-		}
-		c := &call{m: m, shard: s.shard, ctx: s.ctx, name: name, kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
+	for i := range missing.All() {
+		c := &call{m: m, shard: s.shard, ctx: s.ctx, name: s.names[i], kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
 		s.shard.campaigns.Begin(&c.campaign, campaign.Call{
-			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
+			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 		})
 		if _, problems[i] = c.stepBack(); problems[i] == nil {
 			asks, calls[i] = append(asks, &c.campaign), c

@@ -71,10 +71,8 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.score, uint32(ask.Lapsed)
 	}
 	a.req.Init(&acquisition)
-	for i := range nodes {
-		if a.kept.Has(i) {
-			a.req.MadeElsewhere(i)
-		}
+	for i := range a.kept.All() {
+		a.req.MadeElsewhere(i)
 	}
 	return a
 }
@@ -234,8 +232,8 @@ func (a *attempt) conclude(cut bool) *Failure {
 		}
 		if !errors.Is(err, hold.ErrEnded) { // nodes have granted it, and that is of no use
 			outcome = quorum.OutcomeNoQuorum
-			for i := range a.c.Terms.Nodes {
-				if a.votes.ballot.Votes().Granted().Has(i) && (a.votes.errs == nil || a.votes.errs[i] == nil) {
+			for i := range a.votes.ballot.Votes().Granted().All() {
+				if a.votes.errs == nil || a.votes.errs[i] == nil {
 					a.votes.fail(i, a.c.Terms.Nodes, err)
 				}
 			}

@@ -95,10 +95,8 @@ func (v *votes) expire(nodes int, why error, raises bool) {
 
 // failSilent records why nodes that have not answered do not count.
 func (v *votes) failSilent(nodes int, why error) {
-	for i := range nodes {
-		if v.ballot.Votes().Silent().Has(i) {
-			v.fail(i, nodes, why)
-		}
+	for i := range v.ballot.Votes().Silent().All() {
+		v.fail(i, nodes, why)
 	}
 }
 

@@ -143,10 +143,8 @@ func (e *Ensemble) refuse(i int, req *wire.Request, to node.Receiver) {
 
 // PostTo queues a request for each of these nodes.
 func (e *Ensemble) PostTo(nodes quorum.Set, req *wire.Request, to node.Receiver) {
-	for i := range e.nodes {
-		if nodes.Has(i) {
-			e.Post(i, req, to)
-		}
+	for i := range nodes.All() {
+		e.Post(i, req, to)
 	}
 }
 

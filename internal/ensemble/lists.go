@@ -60,10 +60,8 @@ func (l *lists) Entry(i int) wire.ListEntry {
 	defer l.mu.Unlock()
 	e := l.rule.Entry(i, now)
 	entry := wire.ListEntry{Nodes: len(l.ids), Members: uint32(e.Members), Known: l.ids[i], Adds: e.Adds, Keeps: e.Keeps}
-	for j, id := range l.ids {
-		if e.Members.Has(j) {
-			entry.IDs = append(entry.IDs, id)
-		}
+	for j := range e.Members.All() {
+		entry.IDs = append(entry.IDs, l.ids[j])
 	}
 	return entry
 }

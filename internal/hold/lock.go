@@ -229,8 +229,8 @@ func (l *Lock) carryOut(now clock.Validity, out quorum.Output) {
 	if w := l.others.wants.Load(); w != nil && out.Silent != 0 {
 		w.forget(out.Silent)
 	}
-	for i := 0; out.Silent>>i != 0; i++ {
-		if out.Silent.Has(i) && (l.nodes == nil || l.nodes[i] == nil) {
+	for i := range out.Silent.All() {
+		if l.nodes == nil || l.nodes[i] == nil {
 			l.note(i, ensemble.Silence(l.terms.Timeout))
 		}
 	}

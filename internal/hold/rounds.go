@@ -55,14 +55,11 @@ type healing map[int][]*Lock
 
 // with returns the list with a lock's keys on these nodes.
 func (h healing) with(l *Lock, nodes quorum.Set) healing {
-	for i := 0; nodes != 0; i++ {
-		if nodes.Has(i) {
-			if h == nil {
-				h = healing{}
-			}
-			h[i] = append(h[i], l)
-			nodes = nodes.Without(i)
+	for i := range nodes.All() {
+		if h == nil {
+			h = healing{}
 		}
+		h[i] = append(h[i], l)
 	}
 	return h
 }

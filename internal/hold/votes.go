@@ -64,11 +64,7 @@ func (l *Lock) RecordTicket(text string, queued, reserved quorum.Set) {
 // answered the last time, is not asked.
 func (l *Lock) TakeReservations(nodes quorum.Set) {
 	var heal healing
-	for i := 0; nodes != 0; i++ {
-		if !nodes.Has(i) {
-			continue
-		}
-		nodes = nodes.Without(i)
+	for i := range nodes.All() {
 		l.mu.Lock()
 		if !l.is.over && l.machine.HeldUntil(i) == 0 && !l.is.taking.Has(i) {
 			l.is.taking = l.is.taking.With(i)

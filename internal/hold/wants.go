@@ -47,10 +47,8 @@ func (w *wants) record(i int, want wire.Want, own bool) {
 
 // forget forgets the answers of nodes that do not answer any more.
 func (w *wants) forget(silent quorum.Set) {
-	for i := range w.nodes {
-		if silent.Has(i) {
-			w.nodes[i] = wire.Want{}
-		}
+	for i := range silent.All() {
+		w.nodes[i] = wire.Want{}
 	}
 }
 

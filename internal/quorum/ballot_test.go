@@ -212,3 +212,21 @@ func TestBallotIsSmallAndDoesNotAllocate(t *testing.T) {
 		t.Errorf("a ballot allocates %v times", n)
 	}
 }
+
+// Each request to several nodes goes through a set, so that must cost nothing.
+func TestASetYieldsItsNodesInOrderAndAllocatesNothing(t *testing.T) {
+	set := quorum.Set(0).With(2).With(0).With(quorum.MaxNodes - 1)
+	if all := slices.Collect(set.All()); !slices.Equal(all, []int{0, 2, quorum.MaxNodes - 1}) {
+		t.Error(all)
+	}
+	sum := 0
+	if n := testing.AllocsPerRun(100, func() {
+		for i := range set.All() {
+			if sum += i; i == 2 {
+				break
+			}
+		}
+	}); n != 0 || sum != 101*2 {
+		t.Errorf("it allocates %v times, sum %d", n, sum)
+	}
+}

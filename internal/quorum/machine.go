@@ -54,11 +54,9 @@ func NewMachine(terms *Terms, window Window[clock.Validity], began clock.Validit
 	if terms.MaxHold > 0 && terms.MaxHold < Never.Sub(began) {
 		m.ceiling = began.Add(terms.MaxHold)
 	}
-	for i := range window {
-		window[i] = 0
-		if voters.Has(i) {
-			window[i] = terms.Keeps(began)
-		}
+	clear(window)
+	for i := range voters.All() {
+		window[i] = terms.Keeps(began)
 	}
 	return m
 }

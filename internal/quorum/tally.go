@@ -1,6 +1,9 @@
 package quorum
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // MaxNodes is the largest number of nodes the package counts: a Set is one
 // machine word.
@@ -26,6 +29,17 @@ func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
 
 // First returns the least number in the set; at least 32 if it is empty.
 func (s Set) First() int { return bits.TrailingZeros32(uint32(s)) }
+
+// All yields the nodes of s.
+func (s Set) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for ; s != 0; s &= s - 1 {
+			if !yield(s.First()) {
+				return
+			}
+		}
+	}
+}
 
 // All returns the set of the nodes 0 … n−1.
 func All(n int) Set { return Set(uint64(1)<<n - 1) }
