@@ -274,7 +274,7 @@ const listedReaders = 16
 
 func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 	s := Status{Name: name, AsOf: sh.m.clock.Time(answers.Began), Nodes: make([]NodeStatus, sh.ensemble.Size())}
-	votes, sights, answered := map[string]int{}, make([]quorum.Sight, sh.ensemble.Size()), quorum.Set(0)
+	votes := map[string]int{}
 	for i := range answers.Replies {
 		r, n := &answers.Replies[i], &s.Nodes[i]
 		*n = nodeStatus(sh.ensemble, i)
@@ -290,7 +290,6 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 			n.Err = answers.Err(i)
 			continue
 		}
-		sights[i], answered = observe.Sight(answers.Began, r), answered.With(i)
 		s.Waiters = max(s.Waiters, int(r.Waiters))
 		if r.Free() {
 			n.TTL = wire.Absent // a reservation is no lease
@@ -314,7 +313,7 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 			s.Readers = max(s.Readers, n.Readers)
 		}
 	}
-	h := quorum.Agreed(sights, answered)
+	h := quorum.Agreed(observe.Sights(answers))
 	if s.Known, s.Held = h.Known, h.Held; s.Held {
 		sh.addEnd(&s, &h, answers.Began)
 	}

@@ -14,7 +14,7 @@
 //
 // # Goroutines and locks
 //
-// It has no goroutine of its own: a poll begins in that of a timer, and its answers arrive in
-// those of the nodes' workers. Close waits for polls that begin. Observers.mu goes before watch.mu,
+// It has no goroutine of its own: a poll runs in that of a timer, and its answers arrive in those of
+// the nodes' workers. Close ends the polls, and waits for them. Observers.mu goes before watch.mu,
 // and nothing else is locked under either.
 package observe

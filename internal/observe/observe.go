@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -43,6 +44,8 @@ type Observers struct {
 	ensemble *ensemble.Ensemble
 	every    time.Duration // between two polls
 	timeout  func() time.Duration
+	polling  context.Context //nolint:containedctx // of the polls; Close ends it
+	stop     context.CancelFunc
 	ticks    sync.WaitGroup // the polls that timers have begun
 
 	mu     sync.Mutex
@@ -53,7 +56,8 @@ type Observers struct {
 // New returns the observers of a process that has none yet. every is the interval of the polls, and
 // timeout returns how long one waits for the nodes.
 func New(e *ensemble.Ensemble, every time.Duration, timeout func() time.Duration) *Observers {
-	return &Observers{ensemble: e, every: every, timeout: timeout, byKey: map[string]*watch{}}
+	polling, stop := context.WithCancel(context.Background())
+	return &Observers{ensemble: e, every: every, timeout: timeout, polling: polling, stop: stop, byKey: map[string]*watch{}}
 }
 
 // watch polls the nodes for one lock while somebody observes it.
@@ -65,22 +69,7 @@ type watch struct {
 	observers map[*Observer]struct{}
 	decides   quorum.Observer
 	last      *Report // nil for none
-	poll      *poll   // under way; nil between two
-	polledAt  clock.Validity
 	timer     *time.Timer
-}
-
-// poll is one question to every node, and receives the answers.
-type poll struct {
-	watch    *watch
-	began    clock.Validity
-	sights   []quorum.Sight
-	values   []string
-	readers  []int
-	errors   []error
-	answered quorum.Set // with success
-	left     int        // nodes that have not answered
-	waiters  int
 }
 
 // Add has o get the reports of a lock. It returns false after Close.
@@ -127,7 +116,7 @@ func (s *Observers) Remove(key string, o *Observer) bool {
 	return found
 }
 
-// Close ends all observers, and waits for the polls that begin.
+// Close ends all observers and their polls.
 func (s *Observers) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -136,6 +125,7 @@ func (s *Observers) Close() {
 	}
 	clear(s.byKey)
 	s.mu.Unlock()
+	s.stop()
 	s.ticks.Wait()
 }
 
@@ -150,57 +140,39 @@ func (w *watch) end() {
 	clear(w.observers)
 }
 
-// tick begins a poll, or ends the one whose time is over. The timer runs it.
+// tick polls the nodes. The timer runs it.
 func (w *watch) tick() {
 	w.mu.Lock()
 	if len(w.observers) == 0 {
 		w.mu.Unlock()
 		return
 	}
-	if w.poll != nil {
-		w.conclude()
-		w.mu.Unlock()
-		return
-	}
 	w.of.ticks.Add(1) // under w.mu: Close has not ended the observers yet
-	defer w.of.ticks.Done()
-	nodes, timeout := w.of.ensemble.Size(), w.of.timeout()
-	now, steady := w.of.clock().Both()
-	p := &poll{watch: w, began: now, sights: make([]quorum.Sight, nodes), values: make([]string, nodes), readers: make([]int, nodes), errors: make([]error, nodes), left: nodes}
-	w.poll = p
-	w.timer.Reset(timeout)
 	w.mu.Unlock()
-	w.of.ensemble.Ask(wire.NewRead(w.key, steady.Add(timeout)), p, steady)
-}
-
-// Receive records the answer of a node.
-func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
-	w := p.watch
-	w.of.ensemble.Answered(i, req, reply)
+	defer w.of.ticks.Done()
+	e, timeout := w.of.ensemble, w.of.timeout()
+	answers := e.Collect(w.of.polling, wire.NewRead(w.key, w.of.clock().Steady().Add(timeout)), timeout, e.Size(), nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.poll != p {
-		return
-	}
-	p.left--
-	if reply.Status == wire.Done {
-		p.answered = p.answered.With(i)
-		p.waiters = max(p.waiters, int(reply.Waiters))
-		p.sights[i], p.values[i] = Sight(w.of.clock().Now(), reply), reply.Held
-		if reply.Readers != nil {
-			p.values[i], p.readers[i] = reply.Reading()
-		}
-	} else {
-		p.errors[i] = reply.Err
-	}
-	if p.left == 0 {
-		w.conclude()
+	if len(w.observers) > 0 {
+		w.conclude(answers)
 	}
 }
 
-// Sight returns what an answer says about keys that live from now on. All readers of a lock count as one
+// Sights returns what the answers to a read say about the lock, and which nodes have answered.
+func Sights(answers *ensemble.Answers) (sights []quorum.Sight, answered quorum.Set) {
+	sights = make([]quorum.Sight, len(answers.Replies))
+	for i := range answers.Replies {
+		if reply := &answers.Replies[i]; reply.Status == wire.Done {
+			sights[i], answered = sight(answers.Began, reply), answered.With(i)
+		}
+	}
+	return sights, answered
+}
+
+// sight returns what an answer says about keys that live from the question on. All readers of a lock count as one
 // owner, and the register shows their token.
-func Sight(now clock.Validity, reply *wire.Reply) quorum.Sight {
+func sight(asked clock.Validity, reply *wire.Reply) quorum.Sight {
 	if reply.Free() {
 		return quorum.Sight{}
 	}
@@ -210,28 +182,24 @@ func Sight(now clock.Validity, reply *wire.Reply) quorum.Sight {
 	}
 	s := quorum.Sight{Held: true, Owner: value.Owner, Token: value.Token, Until: quorum.Never}
 	if reply.TTL >= 0 {
-		s.Until = now.Add(reply.TTL)
+		s.Until = asked.Add(reply.TTL)
 	}
 	return s
 }
 
-// conclude ends the poll, delivers what it has shown, and sets the time of the next one. w.mu is held.
-func (w *watch) conclude() {
-	p := w.poll
-	w.poll, w.polledAt = nil, p.began
-	if len(w.observers) == 0 {
-		return
-	}
-	changed := w.decides.Polled(p.began, w.of.every, p.sights, p.answered)
-	if h, _ := w.decides.Last(); changed || w.decides.KnownAt() == p.began {
-		w.last = p.report(h)
+// conclude delivers what a poll has shown, and sets the time of the next one. w.mu is held.
+func (w *watch) conclude(answers *ensemble.Answers) {
+	sights, answered := Sights(answers)
+	changed := w.decides.Polled(answers.Began, w.of.every, sights, answered)
+	if h, _ := w.decides.Last(); changed || w.decides.KnownAt() == answers.Began {
+		w.last = report(h, answers, sights, answered)
 	}
 	for o := range w.observers {
 		if w.last != nil && (changed || !o.served) {
 			w.deliver(o)
 		}
 	}
-	w.schedule()
+	w.schedule(answers.Began)
 }
 
 // deliver gives an observer the last report. w.mu is held.
@@ -240,27 +208,34 @@ func (w *watch) deliver(o *Observer) {
 	o.Deliver(w.last)
 }
 
-// schedule sets the time of the next poll: after the interval, or when the holder's keys end. w.mu is
-// held.
-func (w *watch) schedule() {
-	next := w.polledAt.Add(w.of.every)
-	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > w.polledAt {
-		next = min(next, max(w.last.Until.Add(time.Millisecond), w.polledAt.Add(leastPause)))
+// schedule sets the time of the next poll: after the interval, or when the holder's keys end. A node has counted their
+// time from the arrival of the question on, so what the last poll took comes on top. w.mu is held.
+func (w *watch) schedule(polledAt clock.Validity) {
+	next, now := polledAt.Add(w.of.every), w.of.clock().Now()
+	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > polledAt {
+		next = min(next, max(w.last.Until.Add(now.Sub(polledAt)+time.Millisecond), polledAt.Add(leastPause)))
 	}
-	w.timer.Reset(max(next.Sub(w.of.clock().Now()), 0))
+	w.timer.Reset(max(next.Sub(now), 0))
 }
 
-// report returns what observers get after the poll.
-func (p *poll) report(h quorum.Holding) *Report {
-	r := &Report{Holding: h, Waiters: p.waiters, Began: p.began, Errors: p.errors}
-	for i, s := range p.sights {
+// report returns what observers get after a poll.
+func report(h quorum.Holding, answers *ensemble.Answers, sights []quorum.Sight, answered quorum.Set) *Report {
+	r := &Report{Holding: h, Began: answers.Began, Errors: make([]error, len(sights))}
+	for i, s := range sights {
+		reply := &answers.Replies[i]
+		if !answered.Has(i) {
+			r.Errors[i] = answers.Err(i)
+			continue
+		}
+		r.Waiters = max(r.Waiters, int(reply.Waiters))
 		switch {
-		case h.Older && p.answered.Has(i):
-			p.errors[i] = errOlder
-		case !p.answered.Has(i) && p.errors[i] == nil:
-			p.errors[i] = ensemble.Silence(p.watch.of.timeout())
+		case h.Older:
+			r.Errors[i] = errOlder
 		case h.Held && s.Held && s.Owner == h.Owner:
-			r.Value, r.Readers = p.values[i], max(r.Readers, p.readers[i])
+			if r.Value = reply.Held; reply.Readers != nil {
+				value, readers := reply.Reading()
+				r.Value, r.Readers = value, max(r.Readers, readers)
+			}
 		}
 	}
 	return r

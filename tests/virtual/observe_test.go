@@ -174,15 +174,43 @@ func TestObserveRefusesWhatCannotBeUsed(t *testing.T) {
 
 // The holder has died, and the next interval is far away.
 func TestAnObserverLooksWhenTheHoldersKeysEnd(t *testing.T) {
+	for _, late := range []time.Duration{0, 10 * time.Millisecond} { // the first poll, in each direction
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			dead, o := managerFor(t, c, "dead"), manager(t, c, quorumlock.WithObserveEvery(time.Minute))
+			acquire(t, dead, "job", quorumlock.WithoutRenewal())
+			c.Partition("dead")
+			delay := func(d time.Duration) {
+				for _, n := range c.Nodes() {
+					n.Delay(d)
+				}
+			}
+			delay(late)
+			holdings, err := o.Observe(background, "job")
+			require.NoError(t, err)
+			h := next(t, holdings, time.Second)
+			require.True(t, h.Held)
+			delay(0)
+			until := h.Until
+			h = next(t, holdings, ttl+10*time.Millisecond)
+			assert.Equal(t, []bool{true, false}, []bool{h.Known, h.Held})
+			assert.WithinDuration(t, until, h.AsOf, 2*late+10*time.Millisecond)
+		})
+	}
+}
+
+func TestCloseDoesNotWaitForAPoll(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		dead, o := managerFor(t, c, "dead"), manager(t, c, quorumlock.WithObserveEvery(time.Minute))
-		acquire(t, dead, "job", quorumlock.WithoutRenewal())
+		o := manager(t, c)
 		holdings, err := o.Observe(background, "job")
 		require.NoError(t, err)
-		h := next(t, holdings, time.Second)
-		require.True(t, h.Held)
-		h = next(t, holdings, ttl+10*time.Millisecond)
-		assert.Equal(t, []bool{true, false}, []bool{h.Known, h.Held})
+		next(t, holdings, time.Second)
+		c.Hang()
+		time.Sleep(config.DefaultObserveEvery)
+		began := time.Now()
+		require.NoError(t, o.Close(background))
+		assert.Less(t, time.Since(began), 50*time.Millisecond)
+		_, open := <-holdings
+		assert.False(t, open, "no observer hears that the holder is unknown")
 	})
 }
 
