@@ -46,15 +46,15 @@ type Window[T ~int64] []T
 // Deadline returns the q-th largest instant: until then a quorum keeps the
 // key.
 func (w Window[T]) Deadline() T {
-	sorted := w.descending()
-	return sorted[Size(len(w))-1]
+	sorted := w.ascending()
+	return sorted[len(w)-Size(len(w))]
 }
 
 // Free returns the q-th smallest instant: from then on a quorum no longer keeps the
 // key. It equals Deadline if n is odd.
 func (w Window[T]) Free() T {
-	sorted := w.descending()
-	return sorted[len(w)-Size(len(w))]
+	sorted := w.ascending()
+	return sorted[Size(len(w))-1]
 }
 
 // FreedBy returns the k-th shortest life of keys: after it k
@@ -69,16 +69,12 @@ func FreedBy(ends []time.Duration, k int) time.Duration {
 	return ends[min(max(k, 1), len(ends))-1]
 }
 
-// descending returns the instants from the largest on, by insertion: n is small.
-func (w Window[T]) descending() (sorted [MaxNodes]T) {
+// ascending returns the instants from the smallest on.
+func (w Window[T]) ascending() (sorted [MaxNodes]T) {
 	for i, e := range w {
-		e = max(e, 0) // not held now
-		j := i
-		for ; j > 0 && sorted[j-1] < e; j-- {
-			sorted[j] = sorted[j-1]
-		}
-		sorted[j] = e
+		sorted[i] = max(e, 0) // not held now
 	}
+	slices.Sort(sorted[:len(w)])
 	return sorted
 }
 
