@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"fmt"
 	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
@@ -289,13 +290,7 @@ func (c *Campaign) startOver(place clock.Validity) {
 func (c *Campaign) write() {
 	validity, steady := c.of.clock.Both()
 	c.score = strconv.FormatInt(c.of.ensemble.Time(steady.Add(c.enqueuedAt.Sub(validity))).Microseconds(), 10)
-	number := strconv.FormatUint(c.number, 16)
-	b := make([]byte, 0, wire.TicketLen+len("999p1024"))
-	b = append(b, c.of.manager...)
-	b = append(b, "0000000000000000"[len(number):]...)
-	b = append(b, number...)
-	b = strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10)
-	c.ticket = string(c.Kind.mark(b))
+	c.ticket = string(c.Kind.mark(fmt.Appendf(nil, "%s%016x%d", c.of.manager, c.number, c.of.grace(c.Terms).Milliseconds())))
 }
 
 // wake handles a message of node i about the ticket. It may name a slot; −1 if it does not.
