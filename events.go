@@ -2,7 +2,6 @@ package quorumlock
 
 import (
 	"cmp"
-	"encoding/json"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/bus"
@@ -127,7 +126,7 @@ func ofTypes(types []Event) func(Event) bool {
 // NodeStatus is the state of one node; Inspect adds the node's answer about a name.
 type NodeStatus struct {
 	Addr    string // or the name of a failover group, such as "sentinel:mymaster"
-	Master  string // of a failover group: the server that was last its master; "" for a node that is one server
+	Master  string `json:",omitzero"` // of a failover group: the server that was last its master; "" for a node that is one server
 	Version string // of the server; "" before the first connection, or if INFO is not allowed
 	Voting  bool   // its votes count now
 	// QuarantinedFor is how long the node does not vote because it may have lost locks:
@@ -142,9 +141,9 @@ type NodeStatus struct {
 
 	// The node's answer about the name; zero from Manager.Nodes.
 	Holder  Holder        // zero when the node has no lock
-	Readers int           // how many hold the name together there, with Holder; 0 if Holder has it alone
-	TTL     time.Duration // of the lock; negative if there is none or it has no end, 0 with Err
-	Fence   int64         // fencing register, or the base that it counts from
+	Readers int           `json:",omitzero"` // how many hold the name together there, with Holder; 0 if Holder has it alone
+	TTL     time.Duration `json:",omitzero"` // of the lock; negative if there is none or it has no end, 0 with Err
+	Fence   int64         `json:",omitzero"` // fencing register, or the base that it counts from
 }
 
 func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
@@ -162,50 +161,6 @@ func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
 		s.ClockOffset = time.Duration(steady) + reading.Offset - time.Duration(e.Clock.Time(now).UnixNano())
 	}
 	return s
-}
-
-// MarshalJSON returns the status for a health endpoint or a log, as the other types do: the keys addr, master, version,
-// voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in Inspect's answer
-// holder, readers, ttl_ms and fence. Durations are numbers of milliseconds with their fractions, and
-// errors are texts, "" for none. master, holder, readers, ttl_ms and fence are left out where there is
-// none. The keys are stable; new ones may be added.
-func (s NodeStatus) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Addr        string   `json:"addr"`
-		Master      string   `json:"master,omitempty"`
-		Version     string   `json:"version"`
-		Voting      bool     `json:"voting"`
-		Quarantined float64  `json:"quarantined_ms"`
-		Error       string   `json:"error"`
-		Warning     string   `json:"warning"`
-		RoundTrip   float64  `json:"round_trip_ms"`
-		ClockOffset float64  `json:"clock_offset_ms"`
-		Holder      *Holder  `json:"holder,omitempty"`
-		Readers     int      `json:"readers,omitempty"`
-		TTL         *float64 `json:"ttl_ms,omitempty"`
-		Fence       int64    `json:"fence,omitempty"`
-	}{
-		Addr: s.Addr, Master: s.Master, Version: s.Version, Voting: s.Voting, Quarantined: milliseconds(s.QuarantinedFor),
-		Error: textOf(s.Err), Warning: textOf(s.Warning),
-		RoundTrip: milliseconds(s.RoundTrip), ClockOffset: milliseconds(s.ClockOffset), Readers: s.Readers, Fence: s.Fence,
-	}
-	if s.Holder != (Holder{}) {
-		out.Holder = &s.Holder
-		if ttl := milliseconds(s.TTL); ttl >= 0 {
-			out.TTL = &ttl
-		}
-	}
-	return json.Marshal(out)
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// textOf returns the text of an error, "" for none.
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // LostReason says why a lease was lost, in words. JSON, metrics and spans have one word for each: expired,

@@ -57,7 +57,7 @@ type Status struct {
 	Nodes   []NodeStatus
 	// Slots has the state of each slot, for a call with Permits; nil otherwise. Then Known means that all of them are
 	// known, Held that one of them is held, Waiters, AsOf and Err sum them up, and the slots alone have the rest.
-	Slots []Status
+	Slots []Status `json:",omitzero"`
 }
 
 // Inspect asks every node for the holder of a name, and changes nothing. It waits for all

@@ -12,8 +12,8 @@ import (
 // This file has the JSON of what users log: events, answers and errors. There is one convention. Keys are the
 // names of the fields in snake case. Durations are numbers of milliseconds with their fractions, and their keys end
 // with "_ms". Times are in RFC 3339, in UTC. Errors are texts, "" for none, and the key of Err is "error"; an
-// error of this package has its own text there. A LostReason is one word. A zero time, a zero Holder, a TTL that does not end and the slots of a name without permits are left out.
-// The keys are stable; new ones may be added.
+// error of this package has its own text there. A LostReason is one word. A zero time, a zero Holder, a TTL that does
+// not end, and the zero value of a field with the tag omitzero are left out. The keys are stable; new ones may be added.
 
 // appendObject appends the exported fields of a struct, given by a pointer, to a JSON object.
 func appendObject(b []byte, of reflect.Value, isError bool) ([]byte, error) {
@@ -26,7 +26,7 @@ func appendObject(b []byte, of reflect.Value, isError bool) ([]byte, error) {
 			}
 			continue
 		}
-		if !field.IsExported() || isError && field.Name == "Err" || field.Name == "Slots" && of.Field(i).IsNil() {
+		if !field.IsExported() || isError && field.Name == "Err" || field.Tag.Get("json") == ",omitzero" && of.Field(i).IsZero() {
 			continue
 		}
 		key, value := snake(strings.TrimSuffix(field.Name, "For")), of.Field(i).Interface()
@@ -40,13 +40,13 @@ func appendObject(b []byte, of reflect.Value, isError bool) ([]byte, error) {
 			value = v.UTC()
 		case LostReason:
 			value = v.slug()
+		case nil: // the zero error
+			value = ""
+		case error:
+			value = v.Error()
 		}
 		if field.Name == "Err" {
 			key = "error"
-		}
-		if field.Type == reflect.TypeFor[error]() {
-			err, _ := value.(error)
-			value = textOf(err)
 		}
 		if zero, ok := of.Field(i).Interface().(interface{ IsZero() bool }); ok && zero.IsZero() || value == (Holder{}) {
 			continue
@@ -79,6 +79,8 @@ func object(v any) ([]byte, error) {
 	b[0] = '{'
 	return append(b, '}'), nil
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // snake returns a name in snake case.
 func snake(name string) string {
@@ -115,6 +117,10 @@ func (e Released) MarshalJSON() ([]byte, error) { return object(&e) }
 
 // MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
 func (e NodeChanged) MarshalJSON() ([]byte, error) { return object(&e) }
+
+// MarshalJSON returns the fields for a log or a health endpoint, see Acquired.MarshalJSON. master, holder, readers,
+// ttl_ms and fence are left out where there is none. The keys are stable; new ones may be added.
+func (s NodeStatus) MarshalJSON() ([]byte, error) { return object(&s) }
 
 // MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
 func (s Status) MarshalJSON() ([]byte, error) { return object(&s) }
