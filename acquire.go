@@ -94,7 +94,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 	defer func() {
 		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
 			l.abandon()
-			m.life.calls.Leave()
+			m.life.calls.Done()
 		}
 	}()
 	defer func() {
@@ -136,7 +136,7 @@ func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Leas
 		c.span.measure(ErrClosed)
 		return nil, ErrClosed
 	}
-	defer m.life.calls.Leave()
+	defer m.life.calls.Done()
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
 	c.shard.campaigns.Begin(&c.campaign, campaign.Call{

@@ -36,7 +36,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if !m.enter() {
 		return nil, cmp.Or(l.Err(), ErrClosed) // a function may still have the lease
 	}
-	defer m.life.calls.Leave()
+	defer m.life.calls.Done()
 	left := hold.Ending{What: hold.Released, Keys: hold.Left}
 	if _, err := l.end(left); err != nil {
 		return nil, err

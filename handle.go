@@ -46,7 +46,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 		<-l.Done()
 		return "", l.Err()
 	}
-	defer l.m.life.calls.Leave()
+	defer l.m.life.calls.Done()
 	left := hold.Ending{What: hold.Released | hold.Detached, Keys: hold.Left, Keep: keep}
 	pending, err := l.end(left)
 	if err != nil {
@@ -138,7 +138,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 	if !m.enter() {
 		return ErrClosed
 	}
-	defer m.life.calls.Leave()
+	defer m.life.calls.Done()
 	sh := m.of(held.Name)
 	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, m.clock.Steady().Add(m.cfg.Terms.TTL))
 	missing, why := 0, LostMissing

@@ -23,8 +23,6 @@ import (
 func idleManager(c *clock.Clock) *Manager {
 	m := &Manager{cfg: &settings{}, clock: c, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}, events: bus.New(weight)}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
-	m.life.closing = m.life.work.Done()
-	m.life.calls.Start()
 	m.shard = &shard{m: m}
 	m.shard.ensemble = ensemble.New(&ensemble.Config{
 		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: m.shard,

@@ -312,7 +312,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // mayEnd admits a call that ends leases: before Close has begun, and afterwards while a function runs under
-// one of them. The call ends with calls.Leave.
+// one of them. The call ends with calls.Done.
 func (m *Manager) mayEnd(leases ...*Lease) bool {
 	return m.enter() || slices.ContainsFunc(leases, func(l *Lease) bool { return l.lock.Enter((*tenant)(l)) })
 }
@@ -323,7 +323,7 @@ func (l *Lease) release(ctx context.Context) error {
 		return l.Err()
 	}
 	pending, err := l.end(hold.Ending{What: hold.Released, Keys: hold.Deleted})
-	l.m.life.calls.Leave() // Close waits until the release is posted, and then for its answers
+	l.m.life.calls.Done() // Close waits until the release is posted, and then for its answers
 	if pending == nil {
 		return err
 	}

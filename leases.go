@@ -52,7 +52,7 @@ func (s *Leases) end(err error) {
 		for _, l := range s.all {
 			_, _ = l.end(how)
 		}
-		s.m.life.calls.Leave()
+		s.m.life.calls.Done()
 	}
 	s.cancel(err)
 	s.tell(err)
@@ -158,7 +158,7 @@ func (s *Leases) Release(ctx context.Context) error {
 	s.releasing = s.releasing || first
 	s.mu.Unlock()
 	if !first {
-		s.m.life.calls.Leave()
+		s.m.life.calls.Done()
 		<-s.ctx.Done() // the call that releases them is on its way
 		return s.Err()
 	}
@@ -167,7 +167,7 @@ func (s *Leases) Release(ctx context.Context) error {
 		pending[i], failures[i] = l.end(hold.Ending{What: hold.Released, Keys: hold.Deleted})
 	}
 	s.ended(s.firstEnd())
-	s.m.life.calls.Leave()
+	s.m.life.calls.Done()
 	for i, l := range s.all {
 		if pending[i] != nil {
 			failures[i] = l.returned(ctx, pending[i])

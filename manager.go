@@ -35,13 +35,12 @@ type Manager struct {
 }
 
 type life struct {
-	closing <-chan struct{}         // closed when Close begins
-	work    context.Context         // ends then, with ErrClosed; the contexts of functions end with it
-	end     context.CancelCauseFunc // of work
-	closed  chan struct{}           // closed when Close has ended
+	work   context.Context         // ends when Close begins, with ErrClosed; the contexts of functions end with it
+	end    context.CancelCauseFunc // of work
+	closed chan struct{}           // closed when Close has ended
 
-	running closing.Counter // the goroutines, apart from the reporter's
-	calls   closing.Counter // calls that may still produce a lease or post a release, and functions that run under leases
+	running sync.WaitGroup // the goroutines, apart from the reporter's
+	calls   sync.WaitGroup // calls that may still produce a lease or post a release, and functions that run under leases
 	mu      sync.Mutex
 	shut    bool // Close has begun
 	used    bool // there may be locks to release
@@ -100,9 +99,6 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 		life: life{closed: make(chan struct{})},
 	}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
-	m.life.closing = m.life.work.Done()
-	m.life.running.Start()
-	m.life.calls.Start()
 	m.shard = newShard(m, nodes)
 	var err error
 	m.telemetry, err = newTelemetry(cfg, m.shard.ensemble.Nodes(), by, m.reporter)
@@ -224,7 +220,7 @@ func (s *startup) census() (up, silent int) {
 	return up, silent
 }
 
-// enter admits a call that may produce a lease. The call ends with calls.Leave.
+// enter admits a call that may produce a lease. The call ends with calls.Done.
 func (m *Manager) enter() bool {
 	m.life.mu.Lock()
 	defer m.life.mu.Unlock()
@@ -235,14 +231,12 @@ func (m *Manager) enter() bool {
 		m.shard.ensemble.Used()
 	}
 	m.life.used = true
-	m.life.calls.Enter()
+	m.life.calls.Add(1)
 	return true
 }
 
 // ending reports whether Close has begun.
-func (l *life) ending() bool {
-	return closing.Begun(l.closing)
-}
+func (l *life) ending() bool { return l.work.Err() != nil }
 
 // Close refuses new calls, ends waiting ones with ErrClosed, and releases every lease under which
 // no function runs, as its own Release does, but without a look whether the nodes had lost its keys: stop
@@ -276,8 +270,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	defer close(m.life.closed)
 	m.life.end(ErrClosed)
 	m.shard.dog.End()
-	m.life.calls.Leave()
-	inTime := closing.Await(ctx, m.life.calls.Zero())
+	inTime := closing.Await(ctx, closing.Done(&m.life.calls)) // only now: before, a function may begin under a lease
 	if deserted := m.shard.dog.Desert(); deserted > 0 {
 		m.reporter.Warn("closed while functions ran under their leases; their names stay taken until the keys expire", "leases", deserted)
 	}
@@ -308,14 +301,13 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 	}
 	var cut atomic.Bool
 	for _, n := range m.shard.ensemble.Nodes() {
-		m.life.running.Run(func() {
+		m.life.running.Go(func() {
 			if !n.Close(patience, last, m.shard.dog.Last()) && used {
 				cut.Store(true)
 			}
 		})
 	}
-	m.life.running.Leave()
-	inTime := closing.Await(limit, m.life.running.Zero())
+	inTime := closing.Await(limit, closing.Done(&m.life.running))
 	if leases, nodes := m.shard.dog.Unreleased(); leases > 0 || cut.Load() {
 		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}

@@ -150,7 +150,7 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	if !m.enter() {
 		return 0, nil, ErrClosed
 	}
-	defer m.life.calls.Leave()
+	defer m.life.calls.Done()
 	terms, calls := s.shard.terms(s.terms), make([]*call, len(s.names))
 	var asks []*campaign.Campaign
 	for i := range missing.All() {
@@ -198,7 +198,7 @@ func (s *several) giveBack(names quorum.Set) {
 	if names == 0 || !s.m.enter() {
 		return // Close has released them
 	}
-	defer s.m.life.calls.Leave()
+	defer s.m.life.calls.Done()
 	for i, l := range s.leases {
 		if l != nil && names.Has(i) {
 			l.abandon()

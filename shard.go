@@ -10,7 +10,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/campaign"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -54,10 +53,10 @@ func newShard(m *Manager, nodes []rueidis.ClientOption) *shard {
 	})
 	sh.dog = hold.NewWatchdog(&hold.Config{Ensemble: sh.ensemble, Unfenced: cfg.Unfenced, Calls: &m.life.calls})
 	sh.campaigns = campaign.New(&campaign.Config{
-		Ensemble: sh.ensemble, Locks: sh.dog.Locks, Settings: &cfg.Config, Manager: manager, Closing: m.life.closing,
+		Ensemble: sh.ensemble, Locks: sh.dog.Locks, Settings: &cfg.Config, Manager: manager, Closing: m.life.work,
 	})
 	sh.queues = queue.New(&queue.Config{
-		Clock: m.clock, Locks: sh.dog.Locks, Closing: m.life.closing, Turn: sh.campaigns.Turn, Woken: sh.campaigns.Woken,
+		Clock: m.clock, Locks: sh.dog.Locks, Closing: m.life.work, Turn: sh.campaigns.Turn, Woken: sh.campaigns.Woken,
 		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
 	})
 	sh.observers = observe.New(sh.ensemble, cfg.ObserveEvery, sh.timeout)
@@ -65,13 +64,13 @@ func newShard(m *Manager, nodes []rueidis.ClientOption) *shard {
 }
 
 // run starts the goroutines of a shard.
-func (sh *shard) run(running *closing.Counter) {
+func (sh *shard) run(running *sync.WaitGroup) {
 	for _, n := range sh.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
-		running.Run(n.Run)
-		running.Run(n.RunSubscriber)
-		running.Run(n.RunGroup)
+		running.Go(n.Run)
+		running.Go(n.RunSubscriber)
+		running.Go(n.RunGroup)
 	}
-	running.Run(sh.dog.Run)
+	running.Go(sh.dog.Run)
 }
 
 // terms returns the terms of a lease, with the node timeout of this moment.

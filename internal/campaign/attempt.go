@@ -197,7 +197,7 @@ func (a *attempt) await(ctx context.Context) *Failure {
 			timer.Reset(a.began.Add(2 * timeout).Sub(a.c.of.clock.Now()))
 		case <-ctx.Done():
 			cut, waiting = true, false
-		case <-a.c.of.closing:
+		case <-a.c.of.closing.Done():
 			cut, waiting = true, false
 		}
 	}

@@ -119,7 +119,7 @@ func (c *Campaign) sleep() bool {
 			return true
 		case <-c.Wait.Done():
 			return false
-		case <-c.of.closing:
+		case <-c.of.closing.Done():
 			return false
 		case <-c.bell:
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -91,7 +90,7 @@ type Config struct {
 	Locks    *hold.Locks
 	Settings *config.Config
 	Manager  string          // 16 hex digits: every ticket begins with them
-	Closing  <-chan struct{} // closed when Close begins
+	Closing  context.Context // ends when Close begins
 }
 
 // Campaigns are the calls of this process that ask the nodes.
@@ -101,7 +100,7 @@ type Campaigns struct {
 	locks    *hold.Locks
 	settings *config.Config
 	manager  string
-	closing  <-chan struct{}
+	closing  context.Context
 	attempts sync.Pool // of *attempt
 
 	contended  atomic.Bool   // there was contention, so the nodes are to wake this process
@@ -167,9 +166,7 @@ func (s *Campaigns) used() {
 }
 
 // ending reports whether Close has begun.
-func (s *Campaigns) ending() bool {
-	return closing.Begun(s.closing)
-}
+func (s *Campaigns) ending() bool { return s.closing.Err() != nil }
 
 func (s *Campaigns) find(ticket string) *Campaign {
 	s.mu.Lock()

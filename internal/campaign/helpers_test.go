@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -29,8 +29,8 @@ func idle(nodes int) *Campaigns {
 		Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: noEvents{},
 	})
 	return New(&Config{
-		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &closing.Counter{}}).Locks,
-		Settings: &config.Config{Prefix: "p:"}, Manager: strings.Repeat("0", wire.ManagerLen), Closing: make(chan struct{}),
+		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &sync.WaitGroup{}}).Locks,
+		Settings: &config.Config{Prefix: "p:"}, Manager: strings.Repeat("0", wire.ManagerLen), Closing: context.Background(),
 	})
 }
 

@@ -3,7 +3,7 @@ package closing
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -11,50 +11,15 @@ import (
 // cancelled the context, and Close should still release the locks.
 const MinWait = 100 * time.Millisecond
 
-// Counter counts what Close waits for. It is a sync.WaitGroup whose wait can end early. It begins at
-// one, which Close takes off.
-type Counter struct {
-	n atomic.Int64
-	// zero is closed when nothing is left.
-	zero chan struct{}
-}
-
-// Start makes a counter ready.
-func (c *Counter) Start() {
-	c.n.Store(1)
-	c.zero = make(chan struct{})
-}
-
-// Zero is closed when nothing is left.
-func (c *Counter) Zero() <-chan struct{} { return c.zero }
-
-// Enter adds one. The count must not have reached zero.
-func (c *Counter) Enter() { c.n.Add(1) }
-
-// Leave takes one off.
-func (c *Counter) Leave() {
-	if c.n.Add(-1) == 0 {
-		close(c.zero)
-	}
-}
-
-// Run counts a goroutine until it ends.
-func (c *Counter) Run(f func()) {
-	c.Enter()
+// Done returns a channel that is closed when nothing in the group is left, for a wait that can end early. The
+// goroutine that waits stays until then.
+func Done(group *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
 	go func() {
-		defer c.Leave()
-		f()
+		group.Wait()
+		close(done)
 	}()
-}
-
-// Begun reports whether Close has begun, which closes the channel.
-func Begun(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	return done
 }
 
 // AtLeast returns ctx, or a context of MinWait if ctx has ended.

@@ -3,6 +3,7 @@ package closing
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,22 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestATallyIsZeroOnceEverybodyHasLeft(t *testing.T) {
+func TestAWaitForAGroupCanEndEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var counter Counter
-		counter.Start()
+		var group sync.WaitGroup
 		end := make(chan struct{})
-		counter.Run(func() { <-end })
-		counter.Enter()
-		counter.Leave()
-		counter.Leave()
+		group.Go(func() { <-end })
+		done := Done(&group)
 		synctest.Wait()
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, Before(ended, counter.Zero()), context.Canceled, "the goroutine runs")
+		require.ErrorIs(t, Before(ended, done), context.Canceled, "the goroutine runs")
 		close(end)
-		<-counter.Zero()
-		require.NoError(t, Before(ended, counter.Zero()), "both, and nothing is left")
+		<-done
+		require.NoError(t, Before(ended, done), "both, and nothing is left")
 	})
 }
 

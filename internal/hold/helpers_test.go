@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -36,9 +35,7 @@ func idleOn(c *clock.Clock, nodes int) process {
 }
 
 func processOn(e *ensemble.Ensemble) process {
-	var calls closing.Counter
-	calls.Start()
-	return process{NewWatchdog(&Config{Ensemble: e, Calls: &calls})}
+	return process{NewWatchdog(&Config{Ensemble: e, Calls: &sync.WaitGroup{}})}
 }
 
 func ensembleOf(c *clock.Clock, nodes []rueidis.ClientOption) *ensemble.Ensemble {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -15,7 +14,7 @@ import (
 type Config struct {
 	Ensemble *ensemble.Ensemble
 	Unfenced bool
-	Calls    *closing.Counter // counts the functions that run under locks: Close waits for them
+	Calls    *sync.WaitGroup // counts the functions that run under locks: Close waits for them
 }
 
 // Locks are the locks of this process.
@@ -23,7 +22,7 @@ type Locks struct {
 	ensemble   *ensemble.Ensemble
 	clock      *clock.Clock
 	unfenced   bool
-	calls      *closing.Counter
+	calls      *sync.WaitGroup
 	unreleased unreleased // what Close could not release
 	schedule   schedule[*Lock]
 	registry   registry

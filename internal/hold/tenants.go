@@ -109,19 +109,19 @@ func (l *Lock) Work(t Tenant) bool {
 		return false
 	}
 	l.is.working = true
-	l.of.calls.Enter() // not too late: Close leaves after it has ended all locks without a function
+	l.of.calls.Add(1) // not too late: Close waits after it has ended all locks without a function
 	return true
 }
 
 // Enter admits a call that ends the lease t, once Close has begun, while a function runs under it. The
-// call ends with calls.Leave.
+// call ends with calls.Done.
 func (l *Lock) Enter(t Tenant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.bears(t) || !l.is.working {
 		return false
 	}
-	l.of.calls.Enter()
+	l.of.calls.Add(1)
 	return true
 }
 
@@ -141,6 +141,6 @@ func (l *Lock) Rest(t Tenant) {
 func (l *Lock) rest() {
 	if l.is.working {
 		l.is.working = false
-		l.of.calls.Leave()
+		l.of.calls.Done()
 	}
 }

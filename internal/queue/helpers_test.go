@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -56,9 +55,9 @@ func roomOf(t *testing.T, c *clock.Clock, addrs ...string) *room {
 		Nodes: nodes, Timeout: time.Hour, Clock: c, Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: events{r},
 		Node: node.Config{Prefix: "p:", Drift: 0.01, Cap: 2 * time.Second, Manager: strings.Repeat("0", wire.ManagerLen)},
 	})
-	r.dog = hold.NewWatchdog(&hold.Config{Ensemble: r.ensemble, Calls: &closing.Counter{}})
+	r.dog = hold.NewWatchdog(&hold.Config{Ensemble: r.ensemble, Calls: &sync.WaitGroup{}})
 	r.Queues = New(&Config{
-		Clock: c, Locks: r.dog.Locks, Closing: make(chan struct{}), Turn: func() time.Duration { return time.Millisecond }, Woken: func() bool { return false },
+		Clock: c, Locks: r.dog.Locks, Closing: context.Background(), Turn: func() time.Duration { return time.Millisecond }, Woken: func() bool { return false },
 		WaitsForItself: func(key string) {
 			r.selfMu.Lock()
 			defer r.selfMu.Unlock()

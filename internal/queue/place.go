@@ -66,7 +66,7 @@ func (p *Place) Wait(ctx context.Context) (Turn, bool) {
 	case t := <-p.turn:
 		return t, true
 	case <-ctx.Done():
-	case <-p.queue.of.config.Closing:
+	case <-p.queue.of.config.Closing.Done():
 	}
 	p.Leave()
 	return Turn{}, false

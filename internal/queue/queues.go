@@ -1,11 +1,11 @@
 package queue
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -14,7 +14,7 @@ import (
 type Config struct {
 	Clock   *clock.Clock
 	Locks   *hold.Locks
-	Closing <-chan struct{} // closed when Close begins
+	Closing context.Context // ends when Close begins
 	// Turn is what a turn of this process costs the others, see quorum.Turn, and Woken reports
 	// whether a quorum of nodes can wake a waiter of this process.
 	Turn  func() time.Duration
@@ -37,9 +37,7 @@ type Queues struct {
 func New(c *Config) *Queues { return &Queues{config: *c} }
 
 // ending reports whether Close has begun.
-func (s *Queues) ending() bool {
-	return closing.Begun(s.config.Closing)
-}
+func (s *Queues) ending() bool { return s.config.Closing.Err() != nil }
 
 // open returns the queue of a lock with its mutex held. It makes the queue if necessary, behind the
 // lock if this process holds it. s.mu is held.
