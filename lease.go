@@ -95,11 +95,7 @@ func (l *Lease) Remaining() time.Duration {
 // Context returns a context that ends with the lease: context.Cause is then what Err
 // returns. It has the values of the context given to Acquire, but neither its deadline nor
 // its cancellation.
-func (l *Lease) Context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched().ctx
-}
+func (l *Lease) Context() context.Context { return l.watching().ctx }
 
 // WithContext returns a context for work under the lease that belongs to a request: it has the
 // values and the deadline of ctx, and ends with ctx or with the lease, whichever is first;
@@ -125,11 +121,7 @@ func either(ctx, leaseCtx context.Context) (context.Context, context.CancelFunc)
 
 // Done returns a channel that is closed when the lease has ended, lost or
 // released, and Err and the context say so.
-func (l *Lease) Done() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched().done
-}
+func (l *Lease) Done() <-chan struct{} { return l.watching().done }
 
 // Err returns nil while the lease is held, then ErrReleased, ErrDetached or a *LostError. After a release, the
 // answers of the nodes may turn ErrReleased into a *LostError, see Release.
@@ -144,28 +136,16 @@ func (l *Lease) Err() error {
 // the instant at which another client could be granted it, and is then closed. A release closes it
 // without a value when the nodes have answered, unless they show that the lease was lost before. All callers get the same channel, so one of several readers
 // gets the value; Err, Done and the context inform all of them.
-func (l *Lease) Lost() <-chan Lost {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched().lost
-}
+func (l *Lease) Lost() <-chan Lost { return l.watching().lost }
 
 // Renewed returns a channel that delivers renewals. A value that was not read is replaced
 // by the next. It is closed when the lease ends; a closed channel is always ready, so a loop
 // over it needs a case for Done or Lost that returns, as in the package documentation.
-func (l *Lease) Renewed() <-chan Renewed {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched().renewed
-}
+func (l *Lease) Renewed() <-chan Renewed { return l.watching().renewed }
 
 // AtRisk returns a channel that delivers warnings. A value that was not read is replaced by
 // the next. It is closed when the lease ends, as that of Renewed is.
-func (l *Lease) AtRisk() <-chan AtRisk {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched().atRisk
-}
+func (l *Lease) AtRisk() <-chan AtRisk { return l.watching().atRisk }
 
 // Wanted returns a channel that reports how many wait for the lease, and who has asked for it with
 // Manager.AskRelease; the holder may ignore both. It delivers a value now if somebody waits or has
@@ -192,6 +172,13 @@ func (l *Lease) Wanted() <-chan Wanted {
 		l.shard().queues.Tell(l.lock.Key())
 	}
 	return w.wanted
+}
+
+// watching returns l.watch, of which only wanted and rounds change later.
+func (l *Lease) watching() *watch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watched()
 }
 
 // watched returns l.watch, and makes it if necessary. l.mu is held.

@@ -40,7 +40,7 @@ func TestTheEndSetsErrThenClosesWarningsThenContextThenDoneThenReportsTheLoss(t 
 		default:
 		}
 	}
-	(*tenant)(l).end(&hold.Event{What: hold.Released | hold.Asking})
+	l.ended(&hold.Event{What: hold.Released | hold.Asking})
 	assert.True(t, cancelled)
 	<-w.done
 	select {
@@ -48,7 +48,7 @@ func TestTheEndSetsErrThenClosesWarningsThenContextThenDoneThenReportsTheLoss(t 
 		assert.Fail(t, "the loss before the answers of the nodes")
 	default:
 	}
-	(*tenant)(l).settle(&LostError{Lost{Token: 7}}) // they deny the lease
+	l.settle(&LostError{Lost{Token: 7}}) // they deny the lease
 	assert.ErrorIs(t, l.Err(), ErrLost)
 	assert.EqualValues(t, 7, (<-w.lost).Token)
 	_, open := <-w.lost

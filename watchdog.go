@@ -30,39 +30,39 @@ func (t *tenant) Report(e hold.Event) {
 	if e.Is(hold.Settled) { // the lock may be another lease's by now
 		var lost *LostError
 		if e.Is(hold.Lost) {
-			lost = t.lost(&e)
+			lost = l.lost(&e)
 		}
 		l.mu.Lock()
-		t.settle(lost)
+		l.settle(lost)
 		l.mu.Unlock()
-		t.conclude(&e, lost)
+		l.conclude(&e, lost)
 		return
 	}
 	if e.Is(hold.Opened) {
 		l.token = e.Token // nobody else sees the lease yet
-		t.opened(&e)
+		l.opened(&e)
 	}
 	if risky := e.State == quorum.StateAtRisk && !e.Is(hold.Lost|hold.Released); risky != l.risky { // the lock may outlive the lease
 		l.risky = risky
 		l.m.telemetry.meters.Risk(l.onMetrics(), risky)
 	}
 	if e.Is(hold.Lost | hold.Released) {
-		t.end(&e)
+		l.ended(&e)
 		return
 	}
 	l.stop.Store(int64(e.Stop))
 	if e.Is(hold.RoundOver) {
-		t.finishRounds(&e)
+		l.finishRounds(&e)
 	}
 	if e.Is(hold.Renewed) {
-		t.remind(&e)
-		t.sendRenewed(&e)
+		l.remind(&e)
+		l.sendRenewed(&e)
 	}
 	if e.Is(hold.AtRisk) {
-		t.sendAtRisk(&e)
+		l.sendAtRisk(&e)
 	}
 	if e.Is(hold.Wanted) {
-		t.sendWanted(e.Want)
+		l.sendWanted(e.Want)
 	}
 }
 
@@ -70,8 +70,8 @@ func (t *tenant) Report(e hold.Event) {
 func (l *Lease) onMetrics() otel.Label { return otel.Label{Name: l.label, Mode: l.mode} }
 
 // opened reports the start of a lease to metrics and subscriptions.
-func (t *tenant) opened(e *hold.Event) {
-	l, m := (*Lease)(t), t.m
+func (l *Lease) opened(e *hold.Event) {
+	m := l.m
 	m.telemetry.meters.Opened(l.onMetrics())
 	if e.Is(hold.Passed) {
 		m.telemetry.meters.HandedOver(l.onMetrics(), otel.PathProcess)
@@ -82,8 +82,7 @@ func (t *tenant) opened(e *hold.Event) {
 }
 
 // finishRounds answers the callers of Renew whose round is over.
-func (t *tenant) finishRounds(e *hold.Event) {
-	l := (*Lease)(t)
+func (l *Lease) finishRounds(e *hold.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil || len(l.watch.rounds) == 0 {
@@ -100,8 +99,7 @@ func (t *tenant) finishRounds(e *hold.Event) {
 }
 
 // sendRenewed sends Renewed.
-func (t *tenant) sendRenewed(e *hold.Event) {
-	l := (*Lease)(t)
+func (l *Lease) sendRenewed(e *hold.Event) {
 	l.m.telemetry.meters.Renewed(l.onMetrics(), e.Stop.Sub(e.Now))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +114,7 @@ func (t *tenant) sendRenewed(e *hold.Event) {
 }
 
 // sendAtRisk sends AtRisk.
-func (t *tenant) sendAtRisk(e *hold.Event) {
-	l := (*Lease)(t)
+func (l *Lease) sendAtRisk(e *hold.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil && !l.m.events.Watched() {
@@ -134,8 +131,7 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 }
 
 // sendWanted sends Wanted.
-func (t *tenant) sendWanted(w *hold.Want) {
-	l := (*Lease)(t)
+func (l *Lease) sendWanted(w *hold.Want) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil && l.watch != nil && l.watch.wanted != nil {
@@ -143,15 +139,14 @@ func (t *tenant) sendWanted(w *hold.Want) {
 	}
 }
 
-// end ends the lease, in the order that readers rely on.
-func (t *tenant) end(e *hold.Event) {
-	l := (*Lease)(t)
+// ended ends the lease, in the order that readers rely on.
+func (l *Lease) ended(e *hold.Event) {
 	err, lost := ErrReleased, (*LostError)(nil)
 	if e.Is(hold.Detached) {
 		err = ErrDetached
 	}
 	if e.Is(hold.Lost) {
-		lost = t.lost(e)
+		lost = l.lost(e)
 		err = lost
 	}
 	l.mu.Lock()
@@ -162,31 +157,30 @@ func (t *tenant) end(e *hold.Event) {
 	}
 	asking := e.Is(hold.Asking)
 	if !asking { // under the same mutex, so that no reader finds Done closed and Lost open
-		t.settle(lost)
+		l.settle(lost)
 	}
 	l.mu.Unlock()
 	if !asking {
-		t.conclude(e, lost)
+		l.conclude(e, lost)
 	}
 }
 
 // settle makes the error of an ended lease final and ends the Lost channel. lost is nil after a release, unless
 // the nodes have shown that the lease was lost before. l.mu is held.
-func (t *tenant) settle(lost *LostError) {
-	t.settled = true
+func (l *Lease) settle(lost *LostError) {
+	l.settled = true
 	if lost != nil {
-		t.err = lost
+		l.err = lost
 	}
-	if t.watch != nil {
-		t.watch.settle(lost)
+	if l.watch != nil {
+		l.watch.settle(lost)
 	}
 }
 
 // conclude reports the end of a lease, which is settled, to the log, subscriptions, metrics and traces.
-func (t *tenant) conclude(e *hold.Event, lost *LostError) {
-	l := (*Lease)(t)
+func (l *Lease) conclude(e *hold.Event, lost *LostError) {
 	if lost != nil {
-		t.warnOfLoss(lost, wire.OwnerOf(e.Value))
+		l.warnOfLoss(lost, wire.OwnerOf(e.Value))
 	}
 	if l.m.events.Watched() {
 		var last Event = Released{Name: l.Name(), Token: l.token}
@@ -204,8 +198,7 @@ func (t *tenant) conclude(e *hold.Event, lost *LostError) {
 }
 
 // lost returns the error of a lease whose lock was lost.
-func (t *tenant) lost(e *hold.Event) *LostError {
-	l := (*Lease)(t)
+func (l *Lease) lost(e *hold.Event) *LostError {
 	at := l.m.clock.Time(e.Now)
 	until := at
 	if e.Is(hold.Settled) {
@@ -219,7 +212,7 @@ func (t *tenant) lost(e *hold.Event) *LostError {
 	}
 	nodes := nodeErrors(l.shard().ensemble, e.Errors)
 	if e.Reason == quorum.ReasonExpired {
-		shortOfCPU(l.shard().ensemble, nodes, t.lock.Terms().Timeout)
+		shortOfCPU(l.shard().ensemble, nodes, l.lock.Terms().Timeout)
 	}
 	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, AnotherFrom: free, Nodes: nodes}}
 }
@@ -238,9 +231,9 @@ func shortOfCPU(e *ensemble.Ensemble, nodes []*NodeError, timeout time.Duration)
 }
 
 // warnOfLoss logs a loss. This is the only place that does.
-func (t *tenant) warnOfLoss(lost *LostError, owner string) {
-	log, label := t.m.cfg.Log, t.lock.Terms().Label
-	t.m.reporter.Add(func() { // the error of a user's dial function has methods of its own
+func (l *Lease) warnOfLoss(lost *LostError, owner string) {
+	log, label := l.m.cfg.Log, l.lock.Terms().Label
+	l.m.reporter.Add(func() { // the error of a user's dial function has methods of its own
 		var evidence strings.Builder
 		for i, n := range lost.Nodes {
 			if i > 0 {
@@ -258,8 +251,8 @@ const forgottenAfter = time.Minute
 
 // remind warns, once, when a lease that was renewed looks forgotten: a hint for the author of the
 // program.
-func (t *tenant) remind(e *hold.Event) {
-	l, m, age := (*Lease)(t), t.m, e.Now.Sub(e.Granted)
+func (l *Lease) remind(e *hold.Event) {
+	m, age := l.m, e.Now.Sub(e.Granted)
 	if l.asked.Load() || m.said.forgotten.Load() {
 		return
 	}
