@@ -101,13 +101,10 @@ func (c *Config) complete(t *Terms) *Problem {
 			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + safety margin %v + drift %v has to be below the TTL %v",
 				t.Interval, t.Timeout, t.SafetyMargin+t.Early, t.Drift, t.TTL),
 			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.TTL-(t.Interval+t.Interval/10+t.SafetyMargin+t.Early+t.Drift))}
-	case c.Guarded && c.FailoverSet && t.TTL+t.LockDelay+c.Failover > c.Guard:
+	case c.Guarded && t.TTL+t.LockDelay+c.Failover > c.Guard:
 		return &Problem{What: "WithTTL", Value: t.TTL.String(),
-			Bound: fmt.Sprintf("plus the lock delay %v and WithFailover's %v has to be at most WithRestartGuard's %v", t.LockDelay, c.Failover, c.Guard),
+			Bound: fmt.Sprintf("plus the lock delay %v has to be at most WithRestartGuard's %v%s", t.LockDelay, c.Guard, c.lessWindow()),
 			Fix:   fmt.Sprintf("shorten the lease, or set the guard to %v on every client", t.TTL+t.LockDelay+c.Failover)}
-	case c.Guarded && t.TTL+t.LockDelay > c.Guard:
-		return &Problem{What: "WithTTL", Value: t.TTL.String(),
-			Bound: fmt.Sprintf("plus the lock delay %v has to be at most WithRestartGuard's %v", t.LockDelay, c.Guard), Fix: "shorten the lease, or lengthen the guard on every client"}
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"clocks that are too wild": {group, []quorumlock.Option{guard, failover, quorumlock.WithDriftFactor(0.03)}, "WithDriftFactor 0.03: has to be at most 0.02"},
 		"an empty master set":      {quorumlock.Sentinel("", plain[0].Addr()), nil, "an empty master set: cannot be used here; name the master set"},
 		"a guard that is too short": {group, []quorumlock.Option{quorumlock.WithRestartGuard(14 * time.Second), failover},
-			"plus the lock delay 0s and WithFailover's 5s has to be at most WithRestartGuard's 14s; shorten the lease, or set the guard to 15s on every client"},
+			"plus the lock delay 0s has to be at most WithRestartGuard's 14s less WithFailover's 5s; shorten the lease, or set the guard to 15s on every client"},
 		"a wrong master set": {quorumlock.Sentinel("other", sentinels...), []quorumlock.Option{guard, failover},
 			`knows no master set "other"; name the master set as`},
 		"servers that are no Sentinels": {quorumlock.Sentinel(g.Name(), redistest.Addrs(plain)...), []quorumlock.Option{guard, failover}, "is no Sentinel; name the Sentinels"},
