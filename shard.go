@@ -86,9 +86,7 @@ func (sh *shard) read(key string, timeout time.Duration) *ensemble.Answers {
 
 // Answered counts a node's answer in the metrics.
 func (sh *shard) Answered(i int, req *wire.Request, reply *wire.Reply) {
-	if meters := sh.m.telemetry.meters; meters != nil {
-		meters.Node(i, req.Kind, reply, sh.m.clock.Now)
-	}
+	sh.m.telemetry.meters.Node(i, req.Kind, reply, sh.m.clock.Now)
 }
 
 // HandedOn has the callers of this process stand back for a waiter of another one.

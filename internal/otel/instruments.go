@@ -299,22 +299,31 @@ type sum struct {
 	attr  string // leasesLost: the reason; handovers: the path
 }
 
+// put leaves a measurement for the reporter.
+func (i *Instruments) put(one measurement) {
+	if i != nil {
+		i.outbox.Put(one)
+	}
+}
+
+// count leaves the change of a counter for the reporter.
+func (i *Instruments) count(one sum, change int64) {
+	if i != nil {
+		i.outbox.Count(one, change)
+	}
+}
+
 // Acquired measures a call that has ended.
 func (i *Instruments) Acquired(ctx context.Context, label Label, took, waited time.Duration, outcome string) {
-	if i == nil {
-		return
-	}
-	i.outbox.Put(measurement{of: acquireDuration, value: took, label: label, outcome: outcome, ctx: ctx})
+	i.put(measurement{of: acquireDuration, value: took, label: label, outcome: outcome, ctx: ctx})
 	if waited > 0 {
-		i.outbox.Put(measurement{of: waitDuration, value: waited, label: label, outcome: outcome, ctx: ctx})
+		i.put(measurement{of: waitDuration, value: waited, label: label, outcome: outcome, ctx: ctx})
 	}
 }
 
 // Waiter counts a call that waits, or has waited.
 func (i *Instruments) Waiter(label Label, change int64) {
-	if i != nil {
-		i.outbox.Count(sum{of: waitersActive, label: label}, change)
-	}
+	i.count(sum{of: waitersActive, label: label}, change)
 }
 
 // The ways in which a lease goes to a waiter.
@@ -325,59 +334,47 @@ const (
 
 // Opened counts a lease that was granted.
 func (i *Instruments) Opened(label Label) {
-	if i != nil {
-		i.outbox.Count(sum{of: leasesActive, label: label}, 1)
-	}
+	i.count(sum{of: leasesActive, label: label}, 1)
 }
 
 // HandedOver counts a lease that went to a waiter.
 func (i *Instruments) HandedOver(label Label, path string) {
-	if i != nil {
-		i.outbox.Count(sum{of: handovers, label: label, attr: path}, 1)
-	}
+	i.count(sum{of: handovers, label: label, attr: path}, 1)
 }
 
 // Held measures a lease that has ended. lostBy is the reason of a loss, "" after a release.
 func (i *Instruments) Held(label Label, took time.Duration, lostBy string) {
-	if i == nil {
-		return
-	}
-	i.outbox.Count(sum{of: leasesActive, label: label}, -1)
+	i.count(sum{of: leasesActive, label: label}, -1)
 	end := "released"
 	if lostBy != "" {
 		end = "lost"
-		i.outbox.Count(sum{of: leasesLost, label: label, attr: lostBy}, 1)
+		i.count(sum{of: leasesLost, label: label, attr: lostBy}, 1)
 	}
-	i.outbox.Put(measurement{of: holdDuration, value: took, label: label, outcome: end})
+	i.put(measurement{of: holdDuration, value: took, label: label, outcome: end})
 }
 
 // Renewed measures a renewal.
 func (i *Instruments) Renewed(label Label, validity time.Duration) {
-	if i != nil {
-		i.outbox.Put(measurement{of: renewalValidity, value: validity, label: label})
-	}
+	i.put(measurement{of: renewalValidity, value: validity, label: label})
 }
 
 // Risk counts a lease that is at risk, or no longer.
 func (i *Instruments) Risk(label Label, risky bool) {
-	if i == nil {
-		return
-	}
 	change := int64(-1)
 	if risky {
 		change = 1
 	}
-	i.outbox.Count(sum{of: leasesAtRisk, label: label}, change)
+	i.count(sum{of: leasesAtRisk, label: label}, change)
 }
 
 // Node measures how long node n took to answer a request; 0 if it was not sent.
 func (i *Instruments) Node(n int, kind wire.Kind, reply *wire.Reply, now func() clock.Validity) {
-	if i == nil {
+	if i == nil { // it reads no clock
 		return
 	}
 	var took time.Duration
 	if reply.Sent > 0 {
 		took = max(now().Sub(reply.Sent), 0)
 	}
-	i.outbox.Put(measurement{of: operationDuration, node: uint8(n), kind: kind, status: reply.Status, value: took})
+	i.put(measurement{of: operationDuration, node: uint8(n), kind: kind, status: reply.Status, value: took})
 }
