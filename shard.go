@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ type shard struct {
 	greeted   chan struct{}       // capacity 1: a node's state has changed; never closed
 
 	mu     sync.Mutex
-	states []nodeState // what the log says of each node
+	states []string // what the log says of each node; "" before its first state
 }
 
 // of returns the shard of a name.
@@ -39,7 +40,7 @@ func (m *Manager) of(string) *shard { return m.shard }
 
 // newShard returns a shard whose goroutines do not run.
 func newShard(m *Manager, nodes []rueidis.ClientOption) *shard {
-	sh, cfg := &shard{m: m, greeted: make(chan struct{}, 1), states: make([]nodeState, len(nodes))}, m.cfg
+	sh, cfg := &shard{m: m, greeted: make(chan struct{}, 1), states: make([]string, len(nodes))}, m.cfg
 	id := make([]byte, wire.ManagerLen/2)
 	_, _ = rand.Read(id) // never fails since Go 1.24
 	manager := hex.EncodeToString(id)
@@ -142,26 +143,15 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 	sh.m.events.Send(e)
 }
 
-// nodeState is what a log line about a node depends on.
-type nodeState struct {
-	greeted, votes                   bool
-	problem, reason, master, warning string
-}
-
-func stateOf(h node.Health) nodeState {
-	s := nodeState{greeted: true, votes: h.Err == nil}
+// stateOf returns what a log line about a node depends on.
+func stateOf(h node.Health) string {
+	problem, master := "", ""
 	var config *wire.ConfigError
-	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
-		s.problem = config.Error()
+	switch {
+	case h.Err == nil:
+		master = h.Master
+	case errors.As(h.Err, &config): // a node that is down has many errors of one outage
+		problem = config.Error()
 	}
-	if s.votes {
-		s.master = h.Master
-	}
-	if h.Reason != nil {
-		s.reason = h.Reason.Error()
-	}
-	if h.Warning != nil {
-		s.warning = h.Warning.Error()
-	}
-	return s
+	return fmt.Sprintf("votes %t %q, master %q, reason %v, warning %v", h.Err == nil, problem, master, h.Reason, h.Warning)
 }
