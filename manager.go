@@ -128,7 +128,7 @@ func (s *startup) await(ctx context.Context) error {
 	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
 	defer late.Stop()
 	for waiting, said := true, false; waiting; {
-		up, silent := s.census()
+		up, silent, _ := s.census()
 		enough := up >= m.shard.ensemble.Quorum()
 		if silent == 0 && (enough || s.wait == 0 || s.misconfigured() != nil) {
 			break
@@ -190,34 +190,28 @@ func (s *startup) misconfigured() (first error) {
 
 // unreached returns a QuorumError after New has waited, nil if a majority is up.
 func (s *startup) unreached() error {
-	m := s.m
-	up, errs := 0, make([]error, m.shard.ensemble.Size())
-	for i, n := range m.shard.ensemble.Nodes() {
-		switch errs[i] = n.Health().Err; {
-		case errs[i] == nil, errors.Is(errs[i], wire.ErrUnguarded):
-			up++
-		case errors.Is(errs[i], wire.ErrConnecting):
-			errs[i] = ensemble.Silence(s.waited())
-		}
-	}
-	if up >= m.shard.ensemble.Quorum() {
+	e := s.m.shard.ensemble
+	up, _, problems := s.census()
+	if up >= e.Quorum() {
 		return nil
 	}
-	return noQuorum(m.shard.ensemble, "connect", "", up, errs)
+	return noQuorum(e, "connect", "", up, problems)
 }
 
 // census counts the nodes that may vote, or be read by a client that lacks the guard of
-// the others, and those without a greeting so far.
-func (s *startup) census() (up, silent int) {
-	for _, n := range s.m.shard.ensemble.Nodes() {
-		switch err := n.Health().Err; {
-		case err == nil, errors.Is(err, wire.ErrUnguarded):
+// the others, and those without a greeting so far. problems has the errors of the nodes that have one.
+func (s *startup) census() (up, silent int, problems []error) {
+	problems = make([]error, s.m.shard.ensemble.Size())
+	for i, n := range s.m.shard.ensemble.Nodes() {
+		switch problems[i] = n.Health().Err; {
+		case problems[i] == nil, errors.Is(problems[i], wire.ErrUnguarded):
 			up++
-		case errors.Is(err, wire.ErrConnecting):
+		case errors.Is(problems[i], wire.ErrConnecting):
+			problems[i] = ensemble.Silence(s.waited())
 			silent++
 		}
 	}
-	return up, silent
+	return up, silent, problems
 }
 
 // enter admits a call that may produce a lease. The call ends with calls.Done.
