@@ -154,12 +154,7 @@ func (c *Config) At(trip time.Duration, t *Terms) *Terms {
 // on.
 func passKey(t *Terms) uint64 {
 	h := fnv.New64a()
-	for _, part := range []string{
-		t.TTL.String(), t.LockDelay.String(), t.MaxHold.String(), t.MinHold.String(), strconv.FormatBool(t.Manual), t.Label,
-	} {
-		_, _ = h.Write([]byte(part))
-		_, _ = h.Write([]byte{0})
-	}
+	_, _ = fmt.Fprintf(h, "%v %v %v %v %t %s", t.TTL, t.LockDelay, t.MaxHold, t.MinHold, t.Manual, t.Label) // a hash takes everything
 	return h.Sum64()
 }
 
