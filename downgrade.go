@@ -50,7 +50,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		l.lock.DeleteKeys(left)
 		if errors.Is(err, ErrHeld) { // l was lost before
-			err = errs.Several(err.Error(), m.handleLost(&wire.Handle{Name: l.Name(), Token: l.token}, heldReason(err)), err)
+			err = errs.Several(err.Error(), m.lostNow(l.Name(), l.token, heldReason(err)), err)
 		}
 		return nil, errs.Several("quorumlock: downgrade "+strconv.Quote(l.Name())+": the lease is released; "+withoutPrefix(err), err)
 	}

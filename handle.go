@@ -82,10 +82,7 @@ func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
 	if quorum.Margin(e.Size(), kept) >= 0 {
 		return err
 	}
-	now := l.m.clock.Time(l.m.clock.Now())
-	return errs.Several(err.Error(), &LostError{Lost{
-		Name: l.Name(), Token: l.token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now, Nodes: nodeErrors(e, problems),
-	}}, err)
+	return errs.Several(err.Error(), l.m.lostNow(l.Name(), l.token, why, nodeErrors(e, problems)...), err)
 }
 
 // Resume takes over a lease that was detached (Lease.Detach), usually in another process. The lease that
@@ -123,7 +120,7 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 		if other := (*HeldError)(nil); errors.As(err, &other) && other.Holder == (Holder{}) {
 			why = ": its lock has ended" // and may be reserved for a waiter
 		}
-		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle no longer works"+why, m.handleLost(&held, heldReason(err)), err)
+		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle no longer works"+why, m.lostNow(held.Name, held.Token, heldReason(err)), err)
 	}
 	return l, err
 }
@@ -152,7 +149,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 		return hold.ErrMissing
 	})
 	if err = enough(ctx, sh.ensemble, "release", held.Name, answers); err != nil && missing >= sh.ensemble.Quorum() {
-		return m.handleLost(&held, why)
+		return m.lostNow(held.Name, held.Token, why)
 	}
 	return err
 }
@@ -173,10 +170,10 @@ func (m *Manager) parseHandle(ctx context.Context, h Handle) (wire.Handle, error
 	return held, nil
 }
 
-// handleLost returns the error of a handle that no longer works.
-func (m *Manager) handleLost(h *wire.Handle, why LostReason) error {
+// lostNow returns the error of a lease, or of a handle, that is found lost now.
+func (m *Manager) lostNow(name string, token int64, why LostReason, nodes ...*NodeError) error {
 	now := m.clock.Time(m.clock.Now())
-	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now}}
+	return &LostError{Lost{Name: name, Token: token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now, Nodes: nodes}}
 }
 
 // heldReason returns why a handle no longer works, from the refusal of the call that resumes it.
