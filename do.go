@@ -33,11 +33,7 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	lost, err := m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) })
-	if lost != nil {
-		return joinCause(err, lost)
-	}
-	return ofFunction(err)
+	return joinCause(m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) }))
 }
 
 // DoAll acquires the leases as AcquireAll does, runs fn, and releases them when fn has returned or
@@ -51,11 +47,7 @@ func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context
 	if err != nil {
 		return err
 	}
-	lost, err := m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) })
-	if lost != nil {
-		return joinCause(err, lost)
-	}
-	return ofFunction(err)
+	return joinCause(m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) }))
 }
 
 // Lead campaigns for the lease until ctx ends, and runs fn in each term, with a context
@@ -189,9 +181,11 @@ func rest(leases []*Lease) {
 	}
 }
 
-// joinCause joins fn's error and the reason why the lease ended before fn returned.
-func joinCause(err, cause error) error {
+// joinCause joins fn's error and the reason why the lease ended before fn returned, which is nil if it lasted.
+func joinCause(cause, err error) error {
 	switch {
+	case cause == nil:
+		return ofFunction(err)
 	case err == nil, err == cause: //nolint:errorlint // this very value
 		return cause
 	case errors.Is(err, cause): // its text includes that of cause

@@ -104,11 +104,7 @@ func (o *observation) deliver(i int, r *observe.Report) {
 	if o.slots != nil {
 		s = together(o.name, o.slots)
 	}
-	select {
-	case <-o.statuses: // it was not read
-	default:
-	}
-	o.statuses <- s
+	latest(o.statuses, s)
 }
 
 func (o *observation) close() {
