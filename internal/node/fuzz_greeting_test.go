@@ -48,10 +48,7 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 	if wire.TooOld(identity["redis_version"]) != nil {
 		return finding{status: wire.Misconfigured}, true
 	}
-	numbers := func(parts []shape) bool {
-		return !slices.ContainsFunc(parts, func(s shape) bool { return !s.isNumber() })
-	}
-	if !g.clock.isArray() || len(g.clock.parts) != 2 || !numbers(g.clock.parts) {
+	if !g.clock.isArray() || len(g.clock.parts) != 2 || slices.ContainsFunc(g.clock.parts, func(s shape) bool { return !s.isNumber() }) {
 		return g.clock.refused()
 	}
 	if !g.digest.isText() {
@@ -72,7 +69,7 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 		if parts == nil {
 			return bad, known
 		}
-		if len(parts) != 3 || !numbers(parts[:2]) || !parts[2].isText() || parts[2].text == "" {
+		if len(parts) != 3 || !parts[0].isInteger() || !parts[1].isInteger() || !parts[2].isText() || parts[2].text == "" {
 			return finding{status: wire.Misconfigured}, false
 		}
 		if v.withheld = parts[1].text != longest; !v.withheld {

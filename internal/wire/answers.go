@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -26,24 +27,14 @@ func (a *Answers) Next(operations int) Answers {
 // Unpack splits the reply of the script into the node's clock, in µs, and the answers to that
 // many operations.
 func Unpack(message *rueidis.RedisMessage, operations int) (clock int64, all Answers, err error) {
-	parts, err := message.ToArray()
-	if err != nil {
-		return 0, Answers{}, err
+	rest, err := message.ToArray()
+	p := parts{rest, err}
+	clock, all.codes = p.integer(), p.text()
+	all.details = p.rest
+	if p.err == nil && (len(all.codes) != operations || strings.Count(all.codes, "*") != len(all.details)) {
+		p.err = ErrNotUnderstood
 	}
-	if len(parts) < 2 {
-		return 0, Answers{}, errReply
-	}
-	if clock, err = integerOf(&parts[0]); err != nil {
-		return 0, Answers{}, err
-	}
-	if all.codes, err = StringOf(&parts[1]); err != nil {
-		return 0, Answers{}, err
-	}
-	all.details = parts[2:]
-	if len(all.codes) != operations || strings.Count(all.codes, "*") != len(all.details) {
-		return 0, Answers{}, errReply
-	}
-	return clock, all, nil
+	return clock, all, p.err
 }
 
 // Declined reports whether the script Lean has left its operation to Apply.
@@ -52,7 +43,7 @@ func (a *Answers) Declined() bool { return a.codes == "?" }
 // Detail returns the parts of the only answer, which is not a number.
 func (a *Answers) Detail() ([]rueidis.RedisMessage, error) {
 	if len(a.details) != 1 {
-		return nil, errReply
+		return nil, ErrNotUnderstood
 	}
 	parts, err := a.details[0].ToArray()
 	if err != nil {
@@ -79,8 +70,60 @@ func operationFailure(parts []rueidis.RedisMessage) error {
 	return OperationError(strings.TrimPrefix(text, "ERR "))
 }
 
-// errReply means that a reply does not have the parts that the script answers.
-var errReply = errors.New("unexpected shape of a reply")
+// parts are the parts of an answer that are still to be read. After the first one that is missing, or of
+// another type than asked for, all are zero, and err says why.
+type parts struct {
+	rest []rueidis.RedisMessage
+	err  error
+}
+
+// partsOf returns the parts of the only answer.
+func partsOf(all Answers) parts {
+	rest, err := all.Detail()
+	return parts{rest, err}
+}
+
+// next returns the next part, as read returns it.
+func next[T any](p *parts, read func(*rueidis.RedisMessage) (T, error)) (part T) {
+	if p.err == nil && len(p.rest) == 0 {
+		p.err = ErrNotUnderstood
+	}
+	if p.err == nil {
+		part, p.err = read(&p.rest[0])
+		p.rest = p.rest[1:]
+	}
+	return part
+}
+
+func (p *parts) integer() int64 { return next(p, integerOf) }
+
+func (p *parts) text() string { return next(p, StringOf) }
+
+// texts returns the next part, which is a list of texts.
+func (p *parts) texts() (texts []string) {
+	list := parts{rest: next(p, (*rueidis.RedisMessage).ToArray)}
+	for p.err == nil && len(list.rest) > 0 {
+		texts = append(texts, list.text())
+		p.err = list.err
+	}
+	return texts
+}
+
+// span returns the next part, a number of ms, within what a node may say.
+func (p *parts) span() time.Duration {
+	return time.Duration(min(max(p.integer(), 0), maxRefused)) * time.Millisecond
+}
+
+// end returns why the answer is not understood; a part that was not read is a reason, too.
+func (p *parts) end() error {
+	if p.err == nil && len(p.rest) > 0 {
+		return ErrNotUnderstood
+	}
+	return p.err
+}
+
+// ErrNotUnderstood means that a reply does not have the parts that the script answers.
+var ErrNotUnderstood = errors.New("unexpected shape of a reply")
 
 // NotUnderstood returns the error about a reply of another shape than the script answers.
 func NotUnderstood(what string, err error) error {
@@ -102,7 +145,7 @@ func StringOf(message *rueidis.RedisMessage) (string, error) {
 		return "", err
 	}
 	if !message.IsString() {
-		return "", errReply
+		return "", ErrNotUnderstood
 	}
 	return message.ToString()
 }

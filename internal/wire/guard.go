@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -48,29 +47,18 @@ func NewRehearsal(marker string) *Request {
 
 // ReadMarker reads the answer to the operation guard.
 func ReadMarker(reply []rueidis.RedisMessage) (stop, agreed int64, marker string, err error) {
-	if len(reply) != 3 {
-		return 0, 0, "", ErrNotUnderstood
-	}
-	numbers, ok := Integers(reply[:2])
-	marker, err = StringOf(&reply[2])
-	if !ok || err != nil {
-		return 0, 0, "", ErrNotUnderstood
-	}
-	return numbers[0], numbers[1], marker, nil
+	p := parts{rest: reply}
+	stop, agreed, marker = p.integer(), p.integer(), p.text()
+	return stop, agreed, marker, p.end()
 }
 
 // ReadLook reads the answer to a NewLook; binds is for how long the marker binds clients without the
 // guard.
 func ReadLook(reply []rueidis.RedisMessage) (agreed time.Duration, marker string, binds time.Duration, err error) {
-	if len(reply) != 4 {
-		return 0, "", 0, ErrNotUnderstood
-	}
-	_, longest, marker, err := ReadMarker(reply[:3])
-	left, ok := Integers(reply[3:])
-	if err != nil || !ok {
-		return 0, "", 0, ErrNotUnderstood
-	}
-	return time.Duration(longest) * time.Millisecond, marker, time.Duration(min(max(left[0], 0), maxRefused)) * time.Millisecond, nil
+	p := parts{rest: reply}
+	p.integer() // the end of the quarantine
+	agreed, marker, binds = p.span(), p.text(), p.span()
+	return agreed, marker, binds, p.end()
 }
 
 // Unguarded returns the error of a client without the guard about a node that others use with it: the
@@ -83,9 +71,6 @@ func Unguarded(agreed, used, binds time.Duration) *ConfigError {
 		Moment: fmt.Sprintf(": one was last here about %v ago, and if none comes, the guard ends in %v", used.Round(time.Second), binds.Round(time.Second)),
 	}
 }
-
-// ErrNotUnderstood means that an answer at a greeting has another shape than the script's.
-var ErrNotUnderstood = errors.New("reply not understood")
 
 // SameData reports whether two markers stand for the same data. They may differ in the
 // mark alone.

@@ -46,17 +46,9 @@ type ListAnswer struct {
 
 // ReadListed reads the answer to the operation list.
 func ReadListed(reply []rueidis.RedisMessage) (a ListAnswer, err error) {
-	if len(reply) != 4 {
-		return a, ErrNotUnderstood
-	}
-	numbers, ok := Integers([]rueidis.RedisMessage{reply[1], reply[3]})
-	id, err := StringOf(&reply[0])
-	other, wrong := StringOf(&reply[2])
-	if !ok || err != nil || wrong != nil {
-		return a, ErrNotUnderstood
-	}
-	left := time.Duration(min(max(numbers[0], 0), maxRefused)) * time.Millisecond
-	return ListAnswer{ID: id, Refused: left, Other: other, Stands: numbers[1] == 1}, nil
+	p := parts{rest: reply}
+	a = ListAnswer{ID: p.text(), Refused: p.span(), Other: p.text(), Stands: p.integer() == 1}
+	return a, p.end()
 }
 
 // maxRefused bounds what a node says about the time of a refusal, in ms: a year.
@@ -129,10 +121,9 @@ func NewAnnounce(key string, a *Announcement, notAfter clock.Steady) *Request {
 func ReadAnnounced(reply []rueidis.RedisMessage) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	for i := 0; i+1 < len(reply); i += 2 {
-		text, err := StringOf(&reply[i])
-		left, wrong := reply[i+1].AsInt64()
-		if err == nil && wrong == nil {
-			all[text] = time.Duration(min(max(left, 0), maxRefused)) * time.Millisecond
+		p := parts{rest: reply[i : i+2]}
+		if text, left := p.text(), p.span(); p.err == nil {
+			all[text] = left
 		}
 	}
 	return all

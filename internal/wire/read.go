@@ -39,7 +39,7 @@ func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 	case Read:
 		err = readState(all, r)
 	case Scan:
-		r.Page, err = readPage(all)
+		err = readPage(all, r)
 	default:
 		var failure Status
 		if failure, err = d.readMany(all, r); err == nil {
@@ -97,69 +97,40 @@ func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 	if len(all.details) == 1 && all.details[0].IsInt64() {
 		r.Status = Granted
 		if r.Before, err = integerOf(&all.details[0]); err == nil && r.Before <= 2 {
-			err = errReply // it has a character, or is no register
+			err = ErrNotUnderstood // it has a character, or is no register
 		}
 		return err
 	}
-	parts, err := all.Detail()
-	if err != nil {
-		return err
-	}
-	switch {
-	case len(parts) < 3 || len(parts) > 5:
-		return errReply
-	case parts[0].IsInt64() && len(parts) == 3:
+	p := partsOf(all)
+	if len(p.rest) == 3 && p.rest[0].IsInt64() {
 		r.Status = Granted
-		if r.Moved, err = integerOf(&parts[0]); err == nil {
-			r.Before, err = integerOf(&parts[1])
-		}
-		if err == nil {
-			r.Waiters, err = integerOf(&parts[2])
-		}
-		return err
-	default:
-		r.Status = Taken
-		if r.Position, err = integerOf(&parts[2]); err == nil {
-			err = readHeld(parts, r)
-		}
-		r.FreeSlot = -1
-		if err == nil && len(parts) == 4 {
-			r.FreeSlot, err = integerOf(&parts[3])
-		}
-		if err == nil && len(parts) == 5 {
-			err = readCount(&parts[3], r, parts[4])
-		}
-		return err
+		r.Moved, r.Before, r.Waiters = p.integer(), p.integer(), p.integer()
+		return p.end()
 	}
+	r.Status, r.FreeSlot = Taken, -1
+	p.held(r)
+	r.Position = p.integer()
+	switch len(p.rest) {
+	case 1:
+		r.FreeSlot = p.integer()
+	case 2:
+		r.Readers = readReaders(p.integer(), []string{p.text()})
+	}
+	return p.end()
 }
 
 // AsProposed in Moved means the proposal itself. In Before it means that the answer does
 // not include the value.
 const AsProposed = -1
 
-// readHeld reads a lock's value and how long the lock lives.
-func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
-	if !parts[0].IsNil() {
-		if r.Held, err = StringOf(&parts[0]); err != nil {
-			return err
-		}
+// held reads a lock's value, if there is a lock, and how long the lock lives.
+func (p *parts) held(r *Reply) {
+	if len(p.rest) > 0 && p.rest[0].IsNil() {
+		p.rest = p.rest[1:]
+	} else {
+		r.Held = p.text()
 	}
-	ms, err := integerOf(&parts[1])
-	r.TTL = lifeOf(ms)
-	return err
-}
-
-// readCount reads how many readers have a lock, and the values of some.
-func readCount(count *rueidis.RedisMessage, r *Reply, some ...rueidis.RedisMessage) error {
-	n, err := integerOf(count)
-	values := make([]string, len(some))
-	for i := range some {
-		if err == nil {
-			values[i], err = StringOf(&some[i])
-		}
-	}
-	r.Readers = readReaders(n, values)
-	return err
+	r.TTL = lifeOf(p.integer())
 }
 
 // readReaders reads how many readers a lock has, and their values. Reservations are none.
@@ -176,71 +147,26 @@ func readReaders(count int64, values []string) *Readers {
 
 // readState reads the answer to a Read.
 func readState(all Answers, r *Reply) error {
-	parts, err := all.Detail()
-	if err != nil {
-		return err
+	p := partsOf(all)
+	p.held(r)
+	r.Register, r.Waiters = p.integer(), p.integer()
+	if len(p.rest) > 0 {
+		r.Readers = readReaders(p.integer(), p.texts())
 	}
-	if len(parts) != 4 && len(parts) != 6 {
-		return errReply
-	}
-	if len(parts) == 6 {
-		values, err := parts[5].ToArray()
-		if err == nil {
-			err = readCount(&parts[4], r, values...)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if r.Register, err = integerOf(&parts[2]); err != nil {
-		return err
-	}
-	if r.Waiters, err = integerOf(&parts[3]); err != nil {
-		return err
-	}
-	return readHeld(parts, r)
+	return p.end()
 }
 
 // readPage reads the answer to a Scan.
-func readPage(all Answers) (*Page, error) {
-	parts, err := all.Detail()
-	if err != nil {
-		return nil, err
-	}
-	if len(parts) != 2 {
-		return nil, errReply
-	}
-	page := &Page{}
-	if page.Cursor, err = StringOf(&parts[0]); err != nil {
-		return nil, err
-	}
-	keys, err := parts[1].ToArray()
-	if err != nil {
-		return nil, err
-	}
-	for i := range keys {
-		key, err := StringOf(&keys[i])
-		if err != nil {
-			return nil, err
-		}
-		page.Keys = append(page.Keys, key)
-	}
-	return page, nil
+func readPage(all Answers, r *Reply) error {
+	p := partsOf(all)
+	r.Page = &Page{Cursor: p.text(), Keys: p.texts()}
+	return p.end()
 }
 
 func readRaise(all Answers, r *Reply) error {
-	parts, err := all.Detail()
-	if err != nil {
-		return err
-	}
-	if len(parts) != 2 {
-		return errReply
-	}
-	if r.Before, err = integerOf(&parts[0]); err != nil {
-		return err
-	}
-	r.Waiters, err = integerOf(&parts[1])
-	return err
+	p := partsOf(all)
+	r.Before, r.Waiters = p.integer(), p.integer()
+	return p.end()
 }
 
 // readMany reads one answer for each lock. A lock of another type is another owner's. An
@@ -251,7 +177,7 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 	for i := range len(all.codes) {
 		code, known := numeral(all.codes[i])
 		if !known && all.codes[i] != '*' {
-			return 0, errReply
+			return 0, ErrNotUnderstood
 		}
 		if !known {
 			var status Status
@@ -274,22 +200,22 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 func (d *Reader) readDetail(lock int, message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
 	if message.IsInt64() {
 		if code, err = integerOf(message); err == nil && code < 0 {
-			err = errReply // it has a character, or is none of the script's
+			err = ErrNotUnderstood // it has a character, or is none of the script's
 		}
 		return code, 0, err
 	}
-	parts, err := message.ToArray()
-	if err == nil && len(parts) == 3 {
-		code, err = d.readWant(lock, parts)
+	rest, err := message.ToArray()
+	if err == nil && len(rest) == 3 {
+		code, err = d.readWant(lock, parts{rest: rest})
 		return code, 0, err
 	}
 	if err == nil {
-		err = operationFailure(parts)
+		err = operationFailure(rest)
 	}
 	var failed OperationError
 	switch {
 	case !errors.As(err, &failed):
-		return 0, 0, errors.Join(errReply, err)
+		return 0, 0, errors.Join(ErrNotUnderstood, err)
 	case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
 		return Another, 0, nil
 	}
@@ -299,47 +225,29 @@ func (d *Reader) readDetail(lock int, message *rueidis.RedisMessage, r *Reply) (
 }
 
 // readWant reads the answer to the extension of a lock that others want.
-func (d *Reader) readWant(lock int, parts []rueidis.RedisMessage) (code int64, err error) {
-	if code, err = integerOf(&parts[0]); err != nil {
-		return 0, err
-	}
+func (d *Reader) readWant(lock int, p parts) (code int64, err error) {
+	code = p.integer()
+	w := Want{Lock: lock, Waiters: p.integer()}
+	note := p.text()
 	if code < Another || code > OursWithoutToken {
-		return 0, errReply
-	}
-	w := Want{Lock: lock}
-	if w.Waiters, err = integerOf(&parts[1]); err != nil {
-		return 0, err
-	}
-	note, err := StringOf(&parts[2])
-	if err != nil {
-		return 0, err
+		return 0, ErrNotUnderstood
 	}
 	if w.Marked = note != ""; w.Marked {
 		w.Note = readNote(note)
 	}
 	d.wants = append(d.wants, w)
-	return code, nil
+	return code, p.end()
 }
 
 // readMark reads the answer to a Mark.
-func readMark(all Answers, r *Reply) (err error) {
+func readMark(all Answers, r *Reply) error {
 	if code, known := numeral(all.codes[0]); known {
 		r.N = code
 		return nil
 	}
-	parts, err := all.Detail()
-	if err != nil {
-		return err
-	}
-	if len(parts) != 2 {
-		return errReply
-	}
-	if r.N, err = integerOf(&parts[0]); err != nil {
-		return err
-	}
-	ms, err := integerOf(&parts[1])
-	r.TTL = lifeOf(ms)
-	return err
+	p := partsOf(all)
+	r.N, r.TTL = p.integer(), lifeOf(p.integer())
+	return p.end()
 }
 
 // lifeOf returns how long a key lives. Redis allows TTLs of up to 292 million years, which no
