@@ -30,7 +30,7 @@ func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold))
 	validity, steady := l.of.clock.Both()
 	c := &Check{lock: l, then: then, sent: validity, until: validity.Add(l.terms.Timeout)}
 	l.mu.Lock()
-	value := l.value
+	entry := l.entry()
 	c.token = max(quorum.Register(l.of.ensemble.Time(steady).Microseconds()), quorum.NextRegister(l.tokens.last))
 	l.mu.Unlock()
 	var req *wire.Request
@@ -38,7 +38,7 @@ func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold))
 		c.token = 0
 		req = wire.NewRead(l.key, steady.Add(l.terms.Timeout))
 	} else {
-		req = wire.NewRaise(l.key, wire.OwnerOf(value), c.token, wire.MetadataOf(value), steady.Add(l.terms.Timeout))
+		req = entry.Raise(c.token, steady.Add(l.terms.Timeout))
 	}
 	for _, n := range l.of.ensemble.Nodes() {
 		n.Post(req, c) // a closed node does not answer

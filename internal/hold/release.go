@@ -156,12 +156,11 @@ func (s *Locks) ReleaseAll() []*wire.Request { return s.releaseAll(s.schedule.al
 func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 	_, now := s.clock.Both()
 	for locks := range slices.Chunk(locks, wire.MaxLocks) {
-		plain := make([][2]string, 0, len(locks))
-		expires := now
+		plain := wire.NewBatch(wire.Release, len(locks), now)
 		for _, l := range locks {
 			l.mu.Lock()
 			_, _, permit := wire.SlotOf(l.key) // a request cannot be divided, and a release of a permit has more weight
-			special, value := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.value
+			special, entry := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.entry()
 			left := l.is.keys == Left
 			delayed := l.is.keys == Delayed && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			l.mu.Unlock()
@@ -176,11 +175,11 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 				requests = append(requests, l.releaseRequest(wire.TicketUpdate{}))
 				continue
 			}
-			plain = append(plain, [2]string{l.key, value})
-			expires = max(expires, now.Add(l.terms.TTL+l.terms.LockDelay))
+			entry.Delete(plain)
+			plain.Expires = max(plain.Expires, now.Add(l.terms.TTL+l.terms.LockDelay))
 		}
-		if len(plain) > 0 {
-			requests = append(requests, wire.NewReleases(plain, expires))
+		if plain.Locks() > 0 {
+			requests = append(requests, plain)
 		}
 	}
 	return requests

@@ -36,7 +36,7 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 	for locks := range slices.Chunk(locks, wire.MaxLocks) {
 		// Read after InputBegin: answers from before the machine's round do not count for it.
 		began, steady := s.clock.Both()
-		renewals, expires := wire.NewRenewals(len(locks)), steady
+		renewals := wire.NewBatch(wire.Extend, len(locks), steady)
 		late := s.ensemble.Late(steady)
 		for _, l := range locks {
 			l.mu.Lock()
@@ -44,9 +44,9 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 			l.mu.Unlock()
 			// A late renewal still prolongs the lease, until the next round. This process may be late itself,
 			// with what is ahead of it.
-			expires = max(expires, steady.Add(max(l.terms.Timeout, l.terms.TTL/4)+min(late, l.terms.TTL/4)))
+			renewals.Expires = max(renewals.Expires, steady.Add(max(l.terms.Timeout, l.terms.TTL/4)+min(late, l.terms.TTL/4)))
 		}
-		s.ensemble.PostTo(nodes, renewals.Request(expires), &round{of: s, locks: locks, began: began, steady: steady})
+		s.ensemble.PostTo(nodes, renewals, &round{of: s, locks: locks, began: began, steady: steady})
 	}
 }
 
@@ -75,12 +75,12 @@ func (s *Locks) heal(keys healing) {
 
 func (s *Locks) healOn(i int, locks []*Lock) {
 	began, steady := s.clock.Both()
-	keys, expires := make([]wire.Healing, 0, len(locks)), steady
+	req := wire.NewBatch(wire.Heal, len(locks), steady)
 	for _, l := range locks {
-		keys = append(keys, l.healing(i, began, steady))
-		expires = max(expires, steady.Add(l.terms.Timeout))
+		l.heal(i, req, began, steady)
+		req.Expires = max(req.Expires, steady.Add(l.terms.Timeout))
 	}
-	s.ensemble.Post(i, wire.NewHeal(keys, expires), &round{of: s, locks: locks, began: began, steady: steady})
+	s.ensemble.Post(i, req, &round{of: s, locks: locks, began: began, steady: steady})
 	for _, l := range locks {
 		if l.Over() {
 			// The lock ended meanwhile, and its release may be ahead of the heal in the
@@ -90,8 +90,8 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	}
 }
 
-// healing returns what creates the key again on node i.
-func (l *Lock) healing(i int, began clock.Validity, steady clock.Steady) wire.Healing {
+// heal adds what creates the key again on node i to a request.
+func (l *Lock) heal(i int, req *wire.Request, began clock.Validity, steady clock.Steady) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A heal that arrives after the lock is over must not lock. So it is void after the node
@@ -108,10 +108,7 @@ func (l *Lock) healing(i int, began clock.Validity, steady clock.Steady) wire.He
 	if until := l.machine.HeldUntil(i); until > 0 {
 		heldUntil = max(steady.Add(until.Sub(began)), 0)
 	}
-	return wire.Healing{
-		HeldUntil: heldUntil, Lock: l.key, Owner: wire.OwnerOf(l.value), Metadata: wire.MetadataOf(l.value), KeyTTL: l.terms.KeyTTL, NotAfter: steady.Add(left),
-		Shared: l.is.shared,
-	}
+	l.entry().Heal(req, l.terms.KeyTTL, steady.Add(left), heldUntil)
 }
 
 // round is one extend or heal that was posted for several locks, and the receiver of its answers.

@@ -59,7 +59,7 @@ func (b *burster) post(requests int) {
 	for i := range requests {
 		key := fmt.Sprintf("p:%s-%d", strings.Repeat("k", 64), i)
 		value := wire.Compose(strings.Repeat("0", wire.OwnerLen), 0, "0 - -")
-		req := wire.NewRelease(key, value, nil, wire.TicketUpdate{}, now.Add(time.Minute))
+		req := wire.Entry{Lock: key, Value: value}.Release(nil, wire.TicketUpdate{}, now.Add(time.Minute))
 		lane := &b.lanes.urgent
 		if i%2 == 1 {
 			req = &wire.Request{}

@@ -44,11 +44,11 @@ func TestCloseSendsReleasesOfManyLocks(t *testing.T) {
 	fill(server, locks, 0)
 	var last []*wire.Request
 	for i := 0; i < locks; i += wire.MaxLocks {
-		var pairs [][2]string
+		var some []string
 		for j := i; j < min(i+wire.MaxLocks, locks); j++ {
-			pairs = append(pairs, [2]string{fmt.Sprint("p:", j), wire.Compose(ownerA, 0, metadata)})
+			some = append(some, fmt.Sprint("p:", j))
 		}
-		last = append(last, wire.NewReleases(pairs, clock.Steady(now()+time.Minute)))
+		last = append(last, releases(now()+time.Minute, some...))
 	}
 	var answers tally
 	assert.True(t, n.Close(context.Background(), last, &answers), "in time")

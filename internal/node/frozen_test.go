@@ -52,11 +52,11 @@ func (f *flood) end() {
 
 // heals restores locks.
 func heals(locks []string, ms string, notAfter time.Duration) *wire.Request {
-	var all []wire.Healing
+	all := wire.NewBatch(wire.Heal, len(locks), clock.Steady(notAfter))
 	for _, lock := range locks {
-		all = append(all, wire.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: clock.Steady(notAfter)})
+		wire.Entry{Lock: lock, Value: wire.Compose(ownerA, 0, metadata)}.Heal(all, ms, clock.Steady(notAfter), 0)
 	}
-	return wire.NewHeal(all, clock.Steady(notAfter))
+	return all
 }
 
 // A server may be frozen anywhere, also between a script's reading of the clock and its
@@ -153,8 +153,7 @@ func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	reply := answer.Next(t)
 	assert.Equal(t, wire.NotApplied, reply.Status)
 	require.ErrorIs(t, reply.Err, wire.ErrLate)
-	late := wire.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: clock.Steady(now() + 100*time.Millisecond)}
-	require.True(t, n.Post(wire.NewHeal([]wire.Healing{late}, late.NotAfter), answer))
+	require.True(t, n.Post(heals([]string{"p:job"}, "1000", now()+100*time.Millisecond), answer))
 	assert.Equal(t, []int64{wire.Missing}, answer.Next(t).Answers)
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }

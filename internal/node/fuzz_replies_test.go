@@ -19,26 +19,32 @@ import (
 func requestOf(kind wire.Kind, locks int) *wire.Request {
 	owner := strings.Repeat("a", wire.OwnerLen)
 	value := wire.Compose(owner, 7, "0 - -")
+	entry, batch := wire.Entry{Lock: "l", Value: value}, wire.NewBatch(kind, locks, clock.Steady(time.Hour))
 	switch kind {
 	case wire.Acquire:
 		r := &wire.Request{}
 		r.Init(&wire.Acquisition{Lock: "l", Value: value, KeyTTL: "1000", Token: "7", NotAfter: clock.Steady(time.Hour)})
 		return r
 	case wire.Extend:
-		r := wire.NewRenewals(locks)
 		for range locks {
-			r.Add("l", value, "1000")
+			entry.Extend(batch, "1000")
 		}
-		return r.Request(clock.Steady(time.Hour))
+		return batch
 	case wire.Heal:
-		return wire.NewHeal(make([]wire.Healing, locks), clock.Steady(time.Hour))
+		for range locks {
+			entry.Heal(batch, "1000", 0, 0)
+		}
+		return batch
 	case wire.Raise:
-		return wire.NewRaise("l", owner, 7, "0 - -", clock.Steady(time.Hour))
+		return entry.Raise(7, clock.Steady(time.Hour))
 	case wire.Release:
 		if locks == 1 {
-			return wire.NewRelease("l", value, nil, wire.TicketUpdate{}, clock.Steady(time.Hour))
+			return entry.Release(nil, wire.TicketUpdate{}, clock.Steady(time.Hour))
 		}
-		return wire.NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), clock.Steady(time.Hour))
+		for range locks {
+			entry.Delete(batch)
+		}
+		return batch
 	case wire.Pass:
 		return wire.NewPass("l", "t", clock.Steady(time.Hour))
 	case wire.Read:

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,10 +130,11 @@ func TestAListOutlivesTheLeasesThatRelyOnIt(t *testing.T) {
 func TestARenewalReliesOnANodeWhileThatRemembersTheList(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Guard: time.Minute, Clock: func() (_ clock.Validity, _ clock.Steady) { return clock.Validity(time.Hour), clock.Steady(time.Hour) }})
 	defer n.cancel()
-	renewals := wire.NewRenewals(2)
-	renewals.Add("l", wire.Compose("owner", 1, ""), "1000")
-	renewals.Add("m", wire.Compose("owner", 1, ""), "20000")
-	heal := wire.NewHeal([]wire.Healing{{KeyTTL: "20000"}}, clock.Steady(2*time.Hour))
+	renewals, heal := wire.NewBatch(wire.Extend, 2, clock.Steady(2*time.Hour)), wire.NewBatch(wire.Heal, 1, clock.Steady(2*time.Hour))
+	value := wire.Compose(strings.Repeat("0", wire.OwnerLen), 1, "")
+	wire.Entry{Lock: "l", Value: value}.Extend(renewals, "1000")
+	wire.Entry{Lock: "m", Value: value}.Extend(renewals, "20000")
+	wire.Entry{Value: value}.Heal(heal, "20000", 0, 0)
 	status := func(req *wire.Request, sent time.Duration) wire.Status {
 		r := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
 		require.True(t, n.courier.conclude(&transfer{steady: clock.Steady(sent)}, entry{req: req}, &r))
@@ -144,7 +146,7 @@ func TestARenewalReliesOnANodeWhileThatRemembersTheList(t *testing.T) {
 	}
 	const listed = 10 * time.Minute
 	last := listed + n.cfg.Guard + looksPerList*checkEvery - 20*time.Second
-	for _, req := range []*wire.Request{renewals.Request(clock.Steady(2 * time.Hour)), heal} {
+	for _, req := range []*wire.Request{renewals, heal} {
 		assert.Equal(t, wire.Done, status(req, last+1), "it has registered nothing there")
 		n.link.vote.Remembers = clock.Steady(last + 20*time.Second)
 		assert.Equal(t, wire.Done, status(req, last))
@@ -164,7 +166,7 @@ func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
-	require.True(t, n.courier.conclude(&transfer{validity: clock.Validity(time.Hour)}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", clock.Steady(2*time.Hour))}, &r))
+	require.True(t, n.courier.conclude(&transfer{validity: clock.Validity(time.Hour)}, entry{req: wire.Entry{Lock: "l", Value: wire.Compose("owner", 1, "")}.Keep("1000", clock.Steady(2*time.Hour))}, &r))
 	assert.Equal(t, wire.Done, r.Status)
 }
 

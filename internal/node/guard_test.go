@@ -77,7 +77,7 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	before := wire.Compose(ownerA, 7, metadata)
 	server.MustDo("SET", "p:job", before, "PX", "60000")
 	answer := make(answers, 1)
-	require.True(t, n.Post(wire.NewRaise("p:job", ownerA, 9, metadata, clock.Steady(now()+time.Minute)), answer))
+	require.True(t, n.Post(wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Raise(9, clock.Steady(now()+time.Minute)), answer))
 	assert.EqualValues(t, -1, answer.Next(t).Before)
 	assert.Equal(t, before, server.MustDo("GET", "p:job"))
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", wire.RegistersKey("p:")))
@@ -96,7 +96,7 @@ func TestARaiseIsRefusedWhereVotesAreWithheld(t *testing.T) {
 	server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata), "PX", "60000")
 	answer := make(answers, 1)
 	raise := func(to int64) int64 {
-		require.True(t, n.Post(wire.NewRaise("p:job", ownerA, to, metadata, clock.Steady(now()+time.Minute)), answer))
+		require.True(t, n.Post(wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Raise(to, clock.Steady(now()+time.Minute)), answer))
 		return answer.Next(t).Before
 	}
 	require.EqualValues(t, 0, raise(9))

@@ -102,16 +102,25 @@ func acquisition(lock, owner string, until time.Duration, change ...func(*wire.A
 
 // release returns a request that releases a lock.
 func release(lock, owner string, until time.Duration) *wire.Request {
-	return wire.NewRelease(lock, wire.Compose(owner, 0, metadata), nil, wire.TicketUpdate{}, clock.Steady(until))
+	return wire.Entry{Lock: lock, Value: wire.Compose(owner, 0, metadata)}.Release(nil, wire.TicketUpdate{}, clock.Steady(until))
 }
 
 // renewals returns a request that extends locks by ms.
 func renewals(locks []string, owner string, token int64, ms string, until time.Duration) *wire.Request {
-	r := wire.NewRenewals(len(locks))
+	r := wire.NewBatch(wire.Extend, len(locks), clock.Steady(until))
 	for _, lock := range locks {
-		r.Add(lock, wire.Compose(owner, token, metadata), ms)
+		wire.Entry{Lock: lock, Value: wire.Compose(owner, token, metadata)}.Extend(r, ms)
 	}
-	return r.Request(clock.Steady(until))
+	return r
+}
+
+// releases returns a request that releases several locks of ownerA.
+func releases(until time.Duration, locks ...string) *wire.Request {
+	r := wire.NewBatch(wire.Release, len(locks), clock.Steady(until))
+	for _, lock := range locks {
+		wire.Entry{Lock: lock, Value: wire.Compose(ownerA, 0, metadata)}.Delete(r)
+	}
+	return r
 }
 
 // tally counts answers by their result.

@@ -95,16 +95,15 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	soon := tr.now() + time.Minute
 	order := make(chan string, 16)
 	to := func(name string) receiver { return func(*wire.Reply) { order <- name } }
-	value := wire.Compose(ownerA, 7, metadata)
 	tr.whileBusy(func() {
 		tr.post(acquisition("p:1", ownerA, soon), to("acquire"))
 		tr.post(wire.NewPassOn("p:11", ticketOf("000000000000000150"), clock.Steady(soon)), to("pass on"))
 		tr.post(acquisition("p:2", ownerA, soon, func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), to("wait"))
 		tr.post(renewals([]string{"p:3"}, ownerA, 7, "1000", soon), to("extend"))
-		tr.post(wire.NewHeal([]wire.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: clock.Steady(soon)}}, clock.Steady(soon)), to("heal"))
-		tr.post(wire.NewRaise("p:3", ownerA, 9, metadata, clock.Steady(soon)), to("raise"))
+		tr.post(heals([]string{"p:4"}, "1000", soon), to("heal"))
+		tr.post(wire.Entry{Lock: "p:3", Value: wire.Compose(ownerA, 0, metadata)}.Raise(9, clock.Steady(soon)), to("raise"))
 		tr.post(release("p:5", ownerA, soon), to("release"))
-		tr.post(wire.NewReleases([][2]string{{"p:7", value}}, clock.Steady(soon)), to("releases"))
+		tr.post(releases(soon, "p:7"), to("releases"))
 		tr.post(wire.NewPass("p:8", ticketOf("000000000000000150"), clock.Steady(soon)), to("pass"))
 		tr.post(wire.NewRead("p:10", clock.Steady(soon)), to("read"))
 	})
@@ -211,7 +210,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	ask := acquisition("p:job", ownerA, soon)
 	asked, released := make(answers, 2), make(answers, 2)
 	undo := func(ask *wire.Request) *wire.Request {
-		return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, clock.Steady(soon))
+		return wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Release(ask, wire.TicketUpdate{}, clock.Steady(soon))
 	}
 	tr.whileBusy(func() {
 		tr.post(ask, asked)
@@ -240,8 +239,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	tr.whileBusy(func() {
 		tr.post(ask, asked)
 		ask.Withdraw()
-		tr.post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask,
-			wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, clock.Steady(soon)), released)
+		tr.post(wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Release(ask, wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, clock.Steady(soon)), released)
 	})
 	require.ErrorIs(t, asked.Next(t).Err, wire.ErrWithdrawn)
 	assert.EqualValues(t, wire.Missing, released.Next(t).N)
@@ -260,19 +258,19 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 		ticket string // of the acquisition
 		held   bool
 		update wire.TicketUpdate
-		make   func(lock, value string, undoes *wire.Request, ticket wire.TicketUpdate, expires clock.Steady) *wire.Request
+		make   func(e wire.Entry, undoes *wire.Request, ticket wire.TicketUpdate, expires clock.Steady) *wire.Request
 		sent   bool
 	}{
-		"refused":                       {held: true, make: wire.NewUndo},
-		"granted":                       {make: wire.NewUndo, sent: true},
-		"the ticket keeps its place":    {held: true, ticket: ticket, update: keep, make: wire.NewUndo},
-		"granted, and keeps its place":  {ticket: ticket, update: keep, make: wire.NewUndo, sent: true},
-		"the ticket had not been sent":  {held: true, update: keep, make: wire.NewUndo, sent: true},
-		"another ticket was sent":       {held: true, ticket: other, update: keep, make: wire.NewUndo, sent: true},
-		"others go first":               {held: true, ticket: ticket, update: wire.TicketUpdate{Ticket: ticket, EnqueuedAt: "5", Yields: true}, make: wire.NewUndo, sent: true},
-		"the ticket leaves":             {held: true, ticket: ticket, update: wire.TicketUpdate{Ticket: ticket}, make: wire.NewUndo, sent: true},
-		"a lease that other nodes gave": {held: true, make: wire.NewRelease, sent: true},
-		"such a lease, with its ticket": {held: true, ticket: ticket, update: keep, make: wire.NewRelease, sent: true},
+		"refused":                       {held: true, make: wire.Entry.Undo},
+		"granted":                       {make: wire.Entry.Undo, sent: true},
+		"the ticket keeps its place":    {held: true, ticket: ticket, update: keep, make: wire.Entry.Undo},
+		"granted, and keeps its place":  {ticket: ticket, update: keep, make: wire.Entry.Undo, sent: true},
+		"the ticket had not been sent":  {held: true, update: keep, make: wire.Entry.Undo, sent: true},
+		"another ticket was sent":       {held: true, ticket: other, update: keep, make: wire.Entry.Undo, sent: true},
+		"others go first":               {held: true, ticket: ticket, update: wire.TicketUpdate{Ticket: ticket, EnqueuedAt: "5", Yields: true}, make: wire.Entry.Undo, sent: true},
+		"the ticket leaves":             {held: true, ticket: ticket, update: wire.TicketUpdate{Ticket: ticket}, make: wire.Entry.Undo, sent: true},
+		"a lease that other nodes gave": {held: true, make: wire.Entry.Release, sent: true},
+		"such a lease, with its ticket": {held: true, ticket: ticket, update: keep, make: wire.Entry.Release, sent: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			tr := newTraffic(t)
@@ -285,7 +283,7 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 			tr.whileBusy(func() {
 				tr.post(ask, receiver(func(r *wire.Reply) {
 					ask.Withdraw()
-					tr.post(c.make("p:job", wire.Compose(ownerA, 0, metadata), ask, c.update, clock.Steady(soon)), released)
+					tr.post(c.make(wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}, ask, c.update, clock.Steady(soon)), released)
 					asked.Receive(0, ask, r)
 				}))
 			})
@@ -315,7 +313,7 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	ask.Withdraw()
 	servers[1].MustDo("SET", "p:job", wire.Compose(ownerA, 0, metadata)) // a release would delete it
 	for _, n := range nodes {
-		require.True(t, n.Post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, clock.Steady(soon)), released))
+		require.True(t, n.Post(wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Release(ask, wire.TicketUpdate{}, clock.Steady(soon)), released))
 	}
 	assert.ElementsMatch(t, []int64{wire.Ours, wire.Missing}, []int64{released.Next(t).N, released.Next(t).N})
 	assert.EqualValues(t, 0, servers[0].MustDo("EXISTS", "p:job"))
@@ -406,7 +404,7 @@ func TestScriptsHaveFewerOperationsOnPermits(t *testing.T) {
 		for _, req := range []*wire.Request{
 			acquisition(slot, ownerA, soon, func(a *wire.Acquisition) { a.Limit = 4 }),
 			release(slot, ownerA, soon),
-			wire.NewRelease(slot, wire.Compose(ownerA, 0, metadata), nil, ticket, clock.Steady(soon)),
+			wire.Entry{Lock: slot, Value: wire.Compose(ownerA, 0, metadata)}.Release(nil, ticket, clock.Steady(soon)),
 			wire.NewPass(wire.FamilyKey("p:a"), ticket.Ticket, clock.Steady(soon)),
 			renewals([]string{slot, slot}, ownerA, 7, "1000", soon),
 		} {
@@ -513,8 +511,7 @@ func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 				a.Ticket, a.EnqueuedAt = ticketOf(fmt.Sprintf("%016x50", i)), "5"
 			}))
 			releases = append(releases, release(lock, ownerA, soon))
-			leaves = append(leaves, wire.NewRelease(lock, wire.Compose(ownerA, 0, metadata), nil,
-				wire.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, clock.Steady(soon)))
+			leaves = append(leaves, wire.Entry{Lock: lock, Value: wire.Compose(ownerA, 0, metadata)}.Release(nil, wire.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, clock.Steady(soon)))
 		}
 		call("acquire", acquires)
 		call("taken", taken)

@@ -58,9 +58,9 @@ func TestACallOfOneCommonOperationTakesTheLeanScript(t *testing.T) {
 		{"acquire", acquisition("p:job", ownerA, soon), "lean"},
 		{"release", release("p:job", ownerA, soon), "lean"},
 		{"wait", acquisition("p:job", ownerA, soon, func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), "usual"},
-		{"leave", wire.NewRelease("p:job", wire.Compose(ownerA, 7, metadata), nil, wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, clock.Steady(soon)), "usual"},
+		{"leave", wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 7, metadata)}.Release(nil, wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, clock.Steady(soon)), "usual"},
 		{"extend", renewals([]string{"p:job"}, ownerA, 7, "1000", soon), "usual"},
-		{"two", wire.NewReleases([][2]string{{"p:a", ownerA + " "}, {"p:b", ownerA + " "}}, clock.Steady(soon)), "usual"},
+		{"two", releases(soon, "p:a", "p:b"), "usual"},
 	} {
 		tr.isNear()
 		r, scripts := tr.ask(c.req)

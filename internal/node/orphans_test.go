@@ -43,10 +43,7 @@ var orphanKinds = map[string]func(notAfter time.Duration) *wire.Request{
 		})
 	},
 	"heal": func(notAfter time.Duration) *wire.Request {
-		h := wire.Healing{Owner: ownerA, Metadata: metadata, KeyTTL: "60000", NotAfter: clock.Steady(notAfter)}
-		other := h
-		h.Lock, other.Lock = "p:job", "p:other"
-		return wire.NewHeal([]wire.Healing{other, h}, clock.Steady(notAfter))
+		return heals([]string{"p:other", "p:job"}, "60000", notAfter)
 	},
 }
 
@@ -141,13 +138,13 @@ func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 	for name, make1 := range map[string]func(until time.Duration) *wire.Request{
 		"many": func(until time.Duration) *wire.Request {
-			return wire.NewReleases([][2]string{
-				{"p:a", wire.Compose(ownerB, 0, metadata)}, {"p:job", wire.Compose(ownerA, 0, metadata)},
-			}, clock.Steady(until))
+			all := wire.NewBatch(wire.Release, 2, clock.Steady(until))
+			wire.Entry{Lock: "p:a", Value: wire.Compose(ownerB, 0, metadata)}.Delete(all)
+			wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Delete(all)
+			return all
 		},
 		"with a ticket": func(until time.Duration) *wire.Request {
-			return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), nil,
-				wire.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, clock.Steady(until))
+			return wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Release(nil, wire.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, clock.Steady(until))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +204,7 @@ func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
 func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 	for name, request := range map[string]func(until time.Duration) *wire.Request{
 		"raise": func(until time.Duration) *wire.Request {
-			return wire.NewRaise("p:job", ownerA, 9, metadata, clock.Steady(until))
+			return wire.Entry{Lock: "p:job", Value: wire.Compose(ownerA, 0, metadata)}.Raise(9, clock.Steady(until))
 		},
 		"extend": func(until time.Duration) *wire.Request { return renewals([]string{"p:job"}, ownerA, 7, "1000", until) },
 	} {

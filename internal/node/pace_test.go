@@ -141,7 +141,7 @@ func (a *pacedAttempt) conclude(granted bool) {
 	} else {
 		a.req.Withdraw()
 	}
-	release := wire.NewRelease(fmt.Sprint(a.caller), a.value, a.req, wire.TicketUpdate{}, clock.Steady(a.c.now+time.Second))
+	release := wire.Entry{Lock: fmt.Sprint(a.caller), Value: a.value}.Release(a.req, wire.TicketUpdate{}, clock.Steady(a.c.now+time.Second))
 	for i := range a.c.nodes {
 		a.c.post(i, release, discard{})
 	}
@@ -168,10 +168,10 @@ func (c *crowd) run(callers int, lasting time.Duration) float64 {
 	}
 	var renew func()
 	renew = func() {
-		req := wire.NewRenewals(1)
-		req.Add("held", wire.Compose("0123456789abcdef0123456789abcdef", 1, "1 - "), "2000")
+		req := wire.NewBatch(wire.Extend, 1, clock.Steady(c.now+time.Second))
+		wire.Entry{Lock: "held", Value: wire.Compose("0123456789abcdef0123456789abcdef", 1, "1 - ")}.Extend(req, "2000")
 		for i := range c.nodes {
-			c.post(i, req.Request(clock.Steady(c.now+time.Second)), renewal{c, c.now})
+			c.post(i, req, renewal{c, c.now})
 		}
 		c.after(100*time.Millisecond, renew)
 	}

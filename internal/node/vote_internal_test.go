@@ -143,10 +143,10 @@ func decisions(t *testing.T, all ...circumstance) string {
 	grant := wire.Reply{Status: wire.Granted}
 	sent.unlisted = n.greeter.unlisted()
 	require.True(t, n.courier.conclude(sent, entry{req: &wire.Request{Kind: wire.Acquire}}, &grant))
-	renewals := wire.NewRenewals(1)
-	renewals.Add("l", wire.Compose("owner", 1, ""), "1000")
+	renewals := wire.NewBatch(wire.Extend, 1, clock.Steady(2*time.Hour))
+	wire.Entry{Lock: "l", Value: wire.Compose("owner", 1, "")}.Extend(renewals, "1000")
 	renewal := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
-	require.True(t, n.courier.conclude(sent, entry{req: renewals.Request(clock.Steady(2 * time.Hour))}, &renewal))
+	require.True(t, n.courier.conclude(sent, entry{req: renewals}, &renewal))
 	out = append(out, said(&grant), said(&renewal))
 	n, _ = under()
 	n.noticeEnd()

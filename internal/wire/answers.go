@@ -109,7 +109,10 @@ func (p *parts) texts() (texts []string) {
 	return texts
 }
 
-// span returns the next part, a number of ms, within what a node may say.
+// maxRefused bounds what a node says of a time, in ms: a year.
+const maxRefused = 365 * 24 * 3600 * 1000
+
+// span returns the next part, a number of ms, within 0 and maxRefused.
 func (p *parts) span() time.Duration {
 	return time.Duration(min(max(p.integer(), 0), maxRefused)) * time.Millisecond
 }

@@ -15,48 +15,76 @@ type Entry struct {
 }
 
 // Extend adds the entry to a request that prolongs several.
-func (e Entry) Extend(r *Renewals, keyTTL string) {
-	if !e.Shared {
-		r.Add(e.Lock, e.Value, keyTTL)
-		return
+func (e Entry) Extend(r *Request, keyTTL string) {
+	operation, shown := e.prolongs()
+	r.add(e.Lock, operation, shown, keyTTL)
+}
+
+// prolongs returns the operation that prolongs the entry, and the part of its value that it compares.
+func (e Entry) prolongs() (operation, shown string) {
+	if e.Shared {
+		return "prolong", e.Value
 	}
-	r.req.keys = append(r.req.keys, e.Lock)
-	r.req.args = append(r.req.args, "prolong", e.Value, keyTTL)
+	return "extend", proof(e.Value)
+}
+
+// Heal adds the entry, which a node has lost while its lease is valid, to a request that creates several
+// again. It shows no token: the node's register may be lost as well. After notAfter the node does nothing.
+// heldUntil is when the entry would have ended on the node, 0 if the node had none: a node in quarantine
+// creates it no later than that.
+func (e Entry) Heal(r *Request, keyTTL string, notAfter, heldUntil clock.Steady) {
+	operation := "heal"
+	if e.Shared {
+		operation = "restore"
+	}
+	r.add(e.Lock, operation, Compose(OwnerOf(e.Value), 0, MetadataOf(e.Value)), keyTTL, Micros(notAfter), Micros(heldUntil))
 }
 
 // Raise returns a request that moves the register of the lock to a value. For a reader, the register
 // may be there already.
 func (e Entry) Raise(to int64, expires clock.Steady) *Request {
-	if !e.Shared {
-		return NewRaise(e.Lock, OwnerOf(e.Value), to, MetadataOf(e.Value), expires)
+	token := strconv.FormatInt(to, 10)
+	if e.Shared {
+		return newRequest(Raise, e.Lock, expires, "align", e.Value, token)
 	}
-	return e.request(Raise, expires, "align", e.Value, strconv.FormatInt(to, 10))
+	return newRequest(Raise, e.Lock, expires, "raise", e.Value[:OwnerLen+1], token, MetadataOf(e.Value))
 }
 
-// Release returns a request that deletes the entry, see NewRelease.
+// Delete adds the entry of an exclusive lease to a request that releases several.
+func (e Entry) Delete(r *Request) { r.add(e.Lock, "release", e.Value[:OwnerLen+1]) }
+
+// Release returns a request that deletes the entry, and reserves a free lock for the head of its queue. Only
+// the owner of an exclusive lease counts, and not the rest of its value. If undoes is not nil, nodes that
+// have not sent that acquisition and find it withdrawn need no release.
 func (e Entry) Release(undoes *Request, ticket TicketUpdate, expires clock.Steady) *Request {
-	if !e.Shared {
-		return NewRelease(e.Lock, e.Value, undoes, ticket, expires)
+	var r *Request
+	alone := ticket == TicketUpdate{}
+	switch {
+	case e.Shared:
+		r = newRequest(Release, e.Lock, expires, "quit", e.Value, ticket.Ticket, ticket.EnqueuedAt, ticket.mode())
+	case alone:
+		r = newRequest(Release, e.Lock, expires, "release", e.Value[:OwnerLen+1])
+	default:
+		r = newRequest(Release, e.Lock, expires, "leave", e.Value[:OwnerLen+1], ticket.Ticket, ticket.EnqueuedAt, ticket.mode())
 	}
-	r := e.request(Release, expires, "quit", e.Value, ticket.Ticket, ticket.EnqueuedAt, ticket.mode())
-	r.Insists = true
-	if undoes != nil && ticket == (TicketUpdate{}) {
+	if undoes != nil && alone { // with a ticket, one may be in the queue since an earlier attempt
 		r.undoes, r.undoesGeneration = undoes, undoes.generation.Load()
 	}
 	return r
 }
 
-// Undo returns the release of a failed acquisition, see NewUndo.
+// Undo returns the release of a failed acquisition, see Release. A node that has refused the acquisition
+// needs no release: it has no lock of ours. This does not apply if the release changes the ticket, except
+// when the ticket only stays in the queue where the acquisition has put it.
 func (e Entry) Undo(undoes *Request, ticket TicketUpdate, expires clock.Steady) *Request {
 	return e.Release(undoes, ticket, expires).afterFailure(undoes, ticket)
 }
 
-// Keep returns a request that keeps the entry for ms milliseconds, see NewKeep.
+// Keep returns a request that keeps the entry for ms milliseconds from its arrival, though its lease is
+// over. No other client gets the name until then.
 func (e Entry) Keep(ms string, expires clock.Steady) *Request {
-	if !e.Shared {
-		return NewKeep(e.Lock, e.Value, ms, expires)
-	}
-	r := e.request(Extend, expires, "prolong", e.Value, ms)
+	operation, shown := e.prolongs()
+	r := newRequest(Extend, e.Lock, expires, operation, shown, ms)
 	r.Insists = true
 	return r
 }
@@ -67,13 +95,5 @@ func (e Entry) Read(expires clock.Steady) *Request {
 	if !e.Shared {
 		return NewRead(e.Lock, expires)
 	}
-	return e.request(Read, expires, "look", e.Value)
-}
-
-func (e Entry) request(kind Kind, expires clock.Steady, args ...string) *Request {
-	r := &Request{Kind: kind, Expires: expires, Urgent: true}
-	r.room[0] = e.Lock
-	r.keys = r.room[:1:1]
-	r.args = append(r.room[1:1], args...)
-	return r
+	return newRequest(Read, e.Lock, expires, "look", e.Value)
 }

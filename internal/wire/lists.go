@@ -51,9 +51,6 @@ func ReadListed(reply []rueidis.RedisMessage) (a ListAnswer, err error) {
 	return a, p.end()
 }
 
-// maxRefused bounds what a node says about the time of a refusal, in ms: a year.
-const maxRefused = 365 * 24 * 3600 * 1000
-
 // OtherList returns the error about a list of other clients that is in the way of one of n nodes.
 func OtherList(other string, n int, left time.Duration) *ConfigError {
 	version, rest, _ := strings.Cut(other, " ")

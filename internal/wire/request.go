@@ -81,6 +81,30 @@ type Request struct {
 	generation atomic.Uint32
 }
 
+// newRequest returns a request for one operation, which keeps or releases a lease unless the caller says
+// otherwise.
+func newRequest(kind Kind, lock string, expires clock.Steady, args ...string) *Request {
+	r := &Request{Kind: kind, Expires: expires, Urgent: true, Insists: kind == Release}
+	r.room[0] = lock
+	r.keys = r.room[:1:1]
+	r.args = append(r.room[1:1], args...)
+	return r
+}
+
+// NewBatch returns a request that extends, heals or releases up to that many locks, which their entries add.
+func NewBatch(kind Kind, locks int, expires clock.Steady) *Request {
+	return &Request{
+		Kind: kind, Expires: expires, Urgent: true, Insists: kind == Release,
+		keys: make([]string, 0, locks), args: make([]string, 0, 3*locks),
+	}
+}
+
+// add adds the operation of one lock.
+func (r *Request) add(lock string, args ...string) {
+	r.keys = append(r.keys, lock)
+	r.args = append(r.args, args...)
+}
+
 // ArgsFor returns the arguments of the operations for one node, which is given as a bit.
 func (r *Request) ArgsFor(node uint32) []string {
 	if r.lapsed&node == 0 {
@@ -162,18 +186,12 @@ func (r *Request) Lock(i int) string { return r.keys[i] }
 
 // Creates calls f with the owner value of every lock that the request may create.
 func (r *Request) Creates(f func(owner string)) {
-	switch r.Kind {
-	case Acquire:
-		f(r.args[1][:OwnerLen])
-	case Heal:
-		for i := 1; i < len(r.args); i += 5 {
-			f(r.args[i][:OwnerLen])
-		}
-	default: // the others create none
+	if r.Kind == Acquire || r.Kind == Heal {
+		r.Owners(f)
 	}
 }
 
-// Owners calls f with every owner value that the request releases.
+// Owners calls f with every owner value that the request creates or releases.
 func (r *Request) Owners(f func(owner string)) {
 	stride := len(r.args) / max(len(r.keys), 1)
 	for i := 1; i < len(r.args); i += stride {

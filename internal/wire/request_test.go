@@ -84,7 +84,7 @@ func TestALapseIsReportedToItsNodeAlone(t *testing.T) {
 func TestALoneReleaseOfASlotIsNotLean(t *testing.T) {
 	value := Compose(strings.Repeat("a", OwnerLen), 8, "0 - -")
 	release := func(lock string) *Request {
-		return NewRelease(lock, value, nil, TicketUpdate{}, clock.Steady(time.Hour))
+		return Entry{Lock: lock, Value: value}.Release(nil, TicketUpdate{}, clock.Steady(time.Hour))
 	}
 	assert.True(t, release("p:job").Lean())
 	assert.False(t, release(SlotKey("p:job", 3)).Lean())

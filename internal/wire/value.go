@@ -164,6 +164,25 @@ func cutNote(s string, v *Value) (rest string, ok bool) {
 	return rest, noted && v.Asked != (v.Revoked || v.Detached)
 }
 
+// Note is what an operator has written into a lock, and who that is.
+type Note struct{ By, Reason string }
+
+// String returns the note for people: "who: why".
+func (n Note) String() string {
+	switch {
+	case n == Note{}:
+		return "no reason given"
+	case n.By == "":
+		return n.Reason
+	case n.Reason == "":
+		return n.By
+	}
+	return n.By + ": " + n.Reason
+}
+
+// MaxReasonLen bounds the reason of a Note, in bytes; MaxLabelLen bounds who it is by.
+const MaxReasonLen = 256
+
 // readNote reads the note of a mark. Its text comes from other clients.
 func readNote(text string) Note {
 	by, reason, _ := strings.Cut(text, noteSeparator)

@@ -272,7 +272,7 @@ func (c *nodeClient) ask(name string) (string, error) {
 		Lock: lock, Value: value, KeyTTL: "5000", NotAfter: until, Token: strconv.FormatInt(now.UnixMicro(), 10),
 	})
 	reply := c.post(acquire)
-	release := wire.NewRelease(lock, value, nil, wire.TicketUpdate{}, until)
+	release := wire.Entry{Lock: lock, Value: value}.Release(nil, wire.TicketUpdate{}, until)
 	if reply.Status == wire.Granted {
 		c.post(release)
 	} else {

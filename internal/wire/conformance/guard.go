@@ -217,7 +217,7 @@ func (r *rig) guardRaisesNothing() {
 	r.setRegister(t)
 	r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", "60000")
 	r.unchanged(func() {
-		got := r.on(n, wire.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second)))
+		got := r.on(n, wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(t+1, r.soon(10*time.Second)))
 		assert.Equal(r, wire.Done, got.Status, "%v", got.Err)
 		assert.EqualValues(r, -1, got.Before, "refused")
 	})
@@ -227,7 +227,7 @@ func (r *rig) guardRaisesNothing() {
 	r.passed(time.Hour)
 	other := r.connect(guarded(time.Hour)) // out of quarantine
 	assert.Equal(r, []int64{wire.Ours}, r.on(other, r.renewal(alice, t)).Answers)
-	assert.EqualValues(r, t, r.on(other, wire.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second))).Before)
+	assert.EqualValues(r, t, r.on(other, wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(t+1, r.soon(10*time.Second))).Before)
 }
 
 // lookAt is an operation that only reads the marker.
@@ -428,7 +428,7 @@ func (r *rig) guardRaisesTheBase() {
 	require.Equal(r, wire.Granted, got.Status, "%v", got.Err)
 	assert.Zero(r, got.Moved)
 	assert.Greater(r, got.Before, began+200_000)
-	got = r.on(n, wire.NewRaise(r.lock, alice, got.Before+1, metadata, r.soon(10*time.Second)))
+	got = r.on(n, wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(got.Before+1, r.soon(10*time.Second)))
 	assert.Greater(r, got.Before, began+200_000)
 }
 
@@ -448,7 +448,7 @@ func (r *rig) guardWithholds() {
 		assert.Equal(r, []int64{wire.Ours}, r.on(n, r.healing(alice, 10*time.Second)).Answers)
 		t := r.register() + 1
 		assert.Equal(r, []int64{wire.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
-		got := r.on(n, wire.NewRaise(r.lock, alice, t, metadata, r.soon(10*time.Second)))
+		got := r.on(n, wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(t, r.soon(10*time.Second)))
 		assert.EqualValues(r, -1, got.Before, "a raise would count")
 		assert.Equal(r, alice, wire.ParseValue(r.on(n, wire.NewRead(r.lock, r.soon(10*time.Second))).Held).Owner)
 		assert.EqualValues(r, wire.Ours, r.on(n, r.releasing(alice)).N)
@@ -518,7 +518,7 @@ func (r *rig) resendsNothingWithdrawn() {
 	r.on(n, r.releasing(alice))
 
 	acquire := r.request(alice, r.micros())
-	release := wire.NewRelease(r.lock, wire.Compose(alice, 0, metadata), acquire, wire.TicketUpdate{}, r.soon(10*time.Second))
+	release := wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Release(acquire, wire.TicketUpdate{}, r.soon(10*time.Second))
 	withdraws := make(Replies, 1)
 	answers := make(Replies, 1)
 	require.True(r, n.Post(r.renewal(bob, 1), posting(func() {

@@ -210,10 +210,11 @@ func readsMarks(r *rig) {
 	got = r.do(wire.NewRevoke(r.lock, alice, 9*time.Second+1, wire.Note{}, soon()))
 	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
 	r.left(9001, r.pttl(r.lock))
-	renewals := wire.NewRenewals(2)
-	renewals.Add(wire.LockKey(r.server.Prefix, "other"), wire.Compose(alice, t, metadata), keyTTL)
-	renewals.Add(r.lock, wire.Compose(alice, t, metadata), keyTTL)
-	got = r.do(renewals.Request(soon()))
+	renewals := wire.NewBatch(wire.Extend, 2, soon())
+	for _, lock := range []string{wire.LockKey(r.server.Prefix, "other"), r.lock} {
+		wire.Entry{Lock: lock, Value: wire.Compose(alice, t, metadata)}.Extend(renewals, keyTTL)
+	}
+	got = r.do(renewals)
 	assert.Equal(r, []int64{wire.Missing, wire.Another}, got.Answers)
 	assert.Equal(r, []wire.Want{{Lock: 1, Marked: true}}, got.Wants)
 	got = r.do(r.renewal(bob, t))

@@ -83,11 +83,11 @@ func (r *rig) readsTheRest() {
 	t := r.micros()
 	require.Equal(r, wire.Granted, r.do(r.request(alice, t)).Status)
 	assert.Equal(r, []int64{wire.Ours}, r.do(r.renewal(alice, t)).Answers)
-	got := r.do(wire.NewRaise(r.lock, alice, t+3, metadata, r.soon(10*time.Second)))
+	got := r.do(wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(t+3, r.soon(10*time.Second)))
 	assert.Equal(r, wire.Done, got.Status)
 	assert.Equal(r, []int64{t, 0}, []int64{got.Before, got.Waiters})
 	assert.Equal(r, []int64{wire.OursWithoutToken}, r.do(r.renewal(alice, t)).Answers)
-	assert.EqualValues(r, -1, r.do(wire.NewRaise(r.lock, bob, t+9, metadata, r.soon(10*time.Second))).Before)
+	assert.EqualValues(r, -1, r.do(wire.Entry{Lock: r.lock, Value: wire.Compose(bob, 0, metadata)}.Raise(t+9, r.soon(10*time.Second))).Before)
 	got = r.do(wire.NewRead(r.lock, r.soon(10*time.Second)))
 	assert.Equal(r, wire.Compose(alice, t+3, metadata), got.Held)
 	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
@@ -108,7 +108,7 @@ func (r *rig) readsTheRest() {
 	assert.Equal(r, []int64{wire.Ours}, r.do(r.healing(alice, 0)).Answers)
 	other := wire.LockKey(r.server.Prefix, "other")
 	value := wire.Compose(alice, 0, metadata)
-	got = r.do(wire.NewReleases([][2]string{{r.lock, value}, {other, value}, {r.lock, value}}, r.soon(10*time.Second)))
+	got = r.do(r.deleting(value, r.lock, other, r.lock))
 	assert.Equal(r, []int64{wire.Ours, wire.Missing, wire.Missing}, got.Answers)
 }
 
@@ -118,7 +118,7 @@ func (r *rig) readsWaiters() {
 		return r.do(r.request(owner, r.micros(), func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt, a.Lapsed = ticket(n), enqueuedAt(n), lapsed }))
 	}
 	update := func(owner string, u wire.TicketUpdate) int64 {
-		got := r.do(wire.NewRelease(r.lock, wire.Compose(owner, 0, metadata), nil, u, r.soon(10*time.Second)))
+		got := r.do(wire.Entry{Lock: r.lock, Value: wire.Compose(owner, 0, metadata)}.Release(nil, u, r.soon(10*time.Second)))
 		require.Equal(r, wire.Done, got.Status, "%v", got.Err)
 		return got.N
 	}
@@ -129,7 +129,7 @@ func (r *rig) readsWaiters() {
 		assert.EqualValues(r, i, got.Position)
 	}
 	assert.EqualValues(r, 3, r.do(wire.NewRead(r.lock, r.soon(10*time.Second))).Waiters)
-	assert.EqualValues(r, 3, r.do(wire.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second))).Waiters)
+	assert.EqualValues(r, 3, r.do(wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(t+1, r.soon(10*time.Second))).Waiters)
 	assert.EqualValues(r, wire.HandedOn, update(alice, wire.TicketUpdate{Ticket: ticket(1), EnqueuedAt: enqueuedAt(1), Yields: true}))
 	r.reserved(2, 3)
 	r.queued(1, 3)
@@ -160,16 +160,15 @@ func (r *rig) readsErrors() {
 	bad, free := wire.LockKey(r.server.Prefix, "bad"), wire.LockKey(r.server.Prefix, "free")
 	r.admin("HSET", bad, "a", "b")
 	at := func(lock string) func(*wire.Acquisition) { return func(a *wire.Acquisition) { a.Lock = lock } }
-	renewals := wire.NewRenewals(3)
+	renewals, value := wire.NewBatch(wire.Extend, 3, r.soon(time.Minute)), wire.Compose(alice, t, metadata)
 	for _, lock := range []string{bad, r.lock, free} {
-		renewals.Add(lock, wire.Compose(alice, t, metadata), keyTTL)
+		wire.Entry{Lock: lock, Value: value}.Extend(renewals, keyTTL)
 	}
-	value := wire.Compose(alice, t, metadata)
 	got := r.inOneBatch(r.node, func() {},
-		r.request(bob, t, at(bad)), renewals.Request(r.soon(time.Minute)), wire.NewRead(bad, r.soon(time.Minute)),
-		wire.NewRaise(bad, alice, t, metadata, r.soon(time.Minute)),
-		wire.NewRelease(bad, value, nil, wire.TicketUpdate{}, r.soon(time.Minute)),
-		wire.NewReleases([][2]string{{bad, value}, {r.lock, value}}, r.soon(time.Minute)),
+		r.request(bob, t, at(bad)), renewals, wire.NewRead(bad, r.soon(time.Minute)),
+		wire.Entry{Lock: bad, Value: wire.Compose(alice, 0, metadata)}.Raise(t, r.soon(time.Minute)),
+		wire.Entry{Lock: bad, Value: value}.Release(nil, wire.TicketUpdate{}, r.soon(time.Minute)),
+		r.deleting(value, bad, r.lock),
 		r.request(bob, t+1), r.request(bob, t, at(free)),
 	)
 	var config *wire.ConfigError
@@ -234,7 +233,7 @@ func (r *rig) readsManyBatches() {
 			r.admin("SET", lock, strconv.Itoa(i))
 		}
 		asks = append(asks, r.request(alice, t, func(a *wire.Acquisition) { a.Lock = lock }))
-		releases = append(releases, wire.NewRelease(lock, wire.Compose(alice, t, metadata), nil, wire.TicketUpdate{}, r.soon(time.Minute)))
+		releases = append(releases, wire.Entry{Lock: lock, Value: wire.Compose(alice, t, metadata)}.Release(nil, wire.TicketUpdate{}, r.soon(time.Minute)))
 	}
 	n := r.connect()
 	for i, got := range r.inOneBatch(n, func() {}, asks...) {

@@ -281,20 +281,30 @@ func (r *rig) vote(n *node.Node, owner string) wire.Reply {
 }
 
 func (r *rig) renewal(owner string, t int64) *wire.Request {
-	renewals := wire.NewRenewals(1)
-	renewals.Add(r.lock, wire.Compose(owner, t, metadata), keyTTL)
-	return renewals.Request(r.soon(10 * time.Second))
+	renewals := wire.NewBatch(wire.Extend, 1, r.soon(10*time.Second))
+	wire.Entry{Lock: r.lock, Value: wire.Compose(owner, t, metadata)}.Extend(renewals, keyTTL)
+	return renewals
 }
 
 // healing heals a lock that the node should have had for so long from now.
 func (r *rig) healing(owner string, held time.Duration) *wire.Request {
-	h := wire.Healing{Lock: r.lock, Owner: owner, Metadata: metadata, KeyTTL: keyTTL, NotAfter: r.soon(10 * time.Second)}
+	heal, heldUntil := wire.NewBatch(wire.Heal, 1, r.soon(10*time.Second)), clock.Steady(0)
 	if held > 0 {
-		h.HeldUntil = r.soon(held)
+		heldUntil = r.soon(held)
 	}
-	return wire.NewHeal([]wire.Healing{h}, r.soon(10*time.Second))
+	wire.Entry{Lock: r.lock, Value: wire.Compose(owner, 0, metadata)}.Heal(heal, keyTTL, heal.Expires, heldUntil)
+	return heal
+}
+
+// deleting releases several locks that have the same value.
+func (r *rig) deleting(value string, locks ...string) *wire.Request {
+	all := wire.NewBatch(wire.Release, len(locks), r.soon(time.Minute))
+	for _, lock := range locks {
+		wire.Entry{Lock: lock, Value: value}.Delete(all)
+	}
+	return all
 }
 
 func (r *rig) releasing(owner string) *wire.Request {
-	return wire.NewRelease(r.lock, wire.Compose(owner, 0, metadata), nil, wire.TicketUpdate{}, r.soon(10*time.Second))
+	return wire.Entry{Lock: r.lock, Value: wire.Compose(owner, 0, metadata)}.Release(nil, wire.TicketUpdate{}, r.soon(10*time.Second))
 }

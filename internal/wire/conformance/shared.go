@@ -373,15 +373,14 @@ func readsAboutReaders(r *rig) {
 	assert.True(r, wire.ParseValue(r.on(n, entry(carol).Read(r.soon(time.Second))).Held).Shared)
 	got = r.on(n, entry(first).Raise(t+2, r.soon(time.Second)))
 	assert.Equal(r, []any{wire.Done, t}, []any{got.Status, got.Before})
-	renewals := wire.NewRenewals(3)
+	renewals := wire.NewBatch(wire.Extend, 3, r.soon(time.Second))
 	entry(first).Extend(renewals, keyTTL)
 	entry(carol).Extend(renewals, keyTTL)
 	wire.Entry{Lock: r.lock + "2", Value: wire.Compose(carol, 7, metadata)}.Extend(renewals, keyTTL)
-	assert.Equal(r, []int64{wire.Ours, wire.Missing, wire.Missing}, r.on(n, renewals.Request(r.soon(time.Second))).Answers)
-	heal := wire.NewHeal([]wire.Healing{
-		{Lock: r.lock, Owner: carol, Metadata: metadata, KeyTTL: keyTTL, NotAfter: r.soon(time.Second), Shared: true},
-		{Lock: r.lock + "2", Owner: carol, Metadata: metadata, KeyTTL: keyTTL, NotAfter: r.soon(time.Second)},
-	}, r.soon(time.Second))
+	assert.Equal(r, []int64{wire.Ours, wire.Missing, wire.Missing}, r.on(n, renewals).Answers)
+	heal := wire.NewBatch(wire.Heal, 2, r.soon(time.Second))
+	entry(carol).Heal(heal, keyTTL, heal.Expires, 0)
+	wire.Entry{Lock: r.lock + "2", Value: wire.Compose(carol, 0, metadata)}.Heal(heal, keyTTL, heal.Expires, 0)
 	assert.Equal(r, []int64{wire.Ours, wire.Ours}, r.on(n, heal).Answers)
 	assert.EqualValues(r, wire.Ours, r.on(n, entry(carol).Release(nil, wire.TicketUpdate{}, r.soon(time.Second))).N)
 	assert.EqualValues(r, 20, r.admin("ZCARD", wire.ReadersKey(r.lock)))
