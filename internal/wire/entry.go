@@ -43,11 +43,11 @@ func (e Entry) Heal(r *Request, keyTTL string, notAfter, heldUntil clock.Steady)
 // Raise returns a request that moves the register of the lock to a value. For a reader, the register
 // may be there already.
 func (e Entry) Raise(to int64, expires clock.Steady) *Request {
-	token := strconv.FormatInt(to, 10)
-	if e.Shared {
-		return newRequest(Raise, e.Lock, expires, "align", e.Value, token)
+	value := e.Value
+	if !e.Shared {
+		value = Compose(OwnerOf(value), to, MetadataOf(value))
 	}
-	return newRequest(Raise, e.Lock, expires, "raise", e.Value[:OwnerLen+1], token, MetadataOf(e.Value))
+	return newRequest(Raise, e.Lock, expires, "raise", value, strconv.FormatInt(to, 10))
 }
 
 // Delete adds the entry of an exclusive lease to a request that releases several.
@@ -92,8 +92,9 @@ func (e Entry) Keep(ms string, expires clock.Steady) *Request {
 // Read returns a request that reads the lock and changes nothing. It shows the entry's value where the
 // node has it.
 func (e Entry) Read(expires clock.Steady) *Request {
-	if !e.Shared {
-		return NewRead(e.Lock, expires)
+	r := NewRead(e.Lock, expires)
+	if e.Shared {
+		r.args[1] = e.Value
 	}
-	return newRequest(Read, e.Lock, expires, "look", e.Value)
+	return r
 }

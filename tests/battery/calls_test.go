@@ -25,8 +25,8 @@ type operation struct {
 
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
-	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "read": 0,
-	"share": 6, "prolong": 2, "restore": 4, "align": 2, "quit": 4, "look": 1, "forget": 2, "guard": 7, "list": 9, "announce": 3,
+	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 2, "release": 1, "leave": 4, "pass": 1, "read": 1,
+	"share": 6, "prolong": 2, "restore": 4, "quit": 4, "forget": 2, "guard": 7, "list": 9, "announce": 3,
 }
 
 const (
@@ -82,10 +82,6 @@ func (op operation) kind() string {
 		return "extend"
 	case "restore":
 		return "heal"
-	case "align":
-		return "raise"
-	case "look":
-		return "read"
 	default:
 		return op.name
 	}
@@ -128,7 +124,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"acquire", "extend", "release", "read", "guard", "share", "prolong", "quit", "look"} {
+	for _, kind := range []string{"acquire", "extend", "release", "read", "guard", "share", "prolong", "quit"} {
 		assert.True(t, seen[kind], kind)
 	}
 }

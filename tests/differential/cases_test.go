@@ -91,7 +91,7 @@ func (s *shadow) run(args ...string) (any, error) {
 
 // counts are the arguments of each operation that the simulation has.
 var counts = map[string]int{
-	"acquire": 4, "wait": 7, "permit": 8, "resume": 5, "share": 6, "extend": 2, "prolong": 2, "heal": 4, "restore": 4, "raise": 3, "align": 2,
+	"acquire": 4, "wait": 7, "permit": 8, "resume": 5, "share": 6, "extend": 2, "prolong": 2, "heal": 4, "restore": 4, "raise": 2,
 	"release": 1, "drop": 1, "leave": 4, "quit": 4, "pass": 1, "back": 2, "mark": 5,
 }
 
@@ -196,8 +196,10 @@ func (o *one) parse(args ...string) error {
 		}
 	case "share", "heal", "restore":
 		o.NotAfter = number(2)
-	case "raise", "align":
-		o.Token = number(1)
+	case "raise":
+		if o.Token = number(1); wire.ParseValue(args[0]).Token == 0 {
+			o.Name = "align" // of a reader
+		}
 	case "extend":
 		_, token, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
 		o.Token = p.decimal(token)

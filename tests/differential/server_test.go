@@ -130,9 +130,9 @@ func (s *server) args(o *sim.Operation) []string {
 	case "restore":
 		return []string{o.Name, reads, ms, micros(o.NotAfter), micros(o.Held)}
 	case "raise":
-		return []string{o.Name, owner + " ", micros(o.Token), metadata}
+		return []string{o.Name, value, micros(o.Token)}
 	case "align":
-		return []string{o.Name, reads, micros(o.Token)}
+		return []string{"raise", reads, micros(o.Token)}
 	case "release", "drop":
 		return []string{o.Name, owner + " "}
 	case "leave":

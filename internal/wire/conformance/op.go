@@ -183,7 +183,7 @@ func (r *rig) heal(owner string) op {
 }
 
 func (r *rig) raise(owner string, t int64) op {
-	return op{r.lock, []string{"raise", owner + " ", micros(t), metadata}}
+	return op{r.lock, []string{"raise", wire.Compose(owner, t, metadata), micros(t)}}
 }
 
 // resume takes the lock over from an owner.
@@ -223,7 +223,7 @@ func back(r *rig, owner, from string) op {
 	return op{r.lock, []string{"back", owner + " ", from + " "}}
 }
 
-func (r *rig) read() op { return op{r.lock, []string{"read"}} }
+func (r *rig) read() op { return op{r.lock, []string{"read", ""}} }
 
 func (r *rig) forget(most int) op {
 	return op{r.registers, []string{"forget", micros(hour), strconv.Itoa(most)}}

@@ -57,7 +57,7 @@ func restore(r *rig, owner string) op {
 }
 
 func align(r *rig, owner string, t int64) op {
-	return op{r.lock, []string{"align", reader(owner), micros(t)}}
+	return op{r.lock, []string{"raise", reader(owner), micros(t)}}
 }
 
 func quit(r *rig, owner string) op { return op{r.lock, []string{"quit", reader(owner), "", "", ""}} }

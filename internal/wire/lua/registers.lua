@@ -1,6 +1,7 @@
--- raise    owner t metadata        moves the register of a lock that is ours to t
---     {from, tickets}: the register before (-1: not ours, not below t, or the marker
---     differs), tickets in the queue
+-- raise    value t                 moves the register of a lock that is ours to t, which value shows; or
+--                                  of a lock where we read, for a value that shows 0
+--     {from, tickets}: the register before (-1: not ours, not below t, for a reader above t, or the
+--     marker differs), tickets in the queue
 -- forget   age most                drops registers older than age, µs, at most `most` of
 --          them: how many it dropped
 --
@@ -38,14 +39,17 @@ function f.move(lock, value, t)
   return { target, from, waiting }
 end
 
-function f.raise(lock, owner, t, metadata)
-  local from = -1
-  local held = call('GETRANGE', lock, '0', '35')
-  if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
+function f.raise(lock, value, t)
+  local from, held = -1, call('GETRANGE', lock, '0', '43')
+  local reader = string.sub(value, 33, 35) == ' 0 '
+  local ours = reader and readers(held) and shared().reads(lock, value) or not reader and shared().alone(held, value)
+  if votes and ours then
     local at = register(lock)
-    if at < tonumber(t) then
+    if at < tonumber(t) or reader and at == tonumber(t) then
       from = at
-      call('SET', lock, owner .. t .. ' ' .. metadata, 'XX', 'KEEPTTL')
+      if not reader then
+        call('SET', lock, value, 'XX', 'KEEPTTL')
+      end
       call('ZADD', KEYS[1], t, lock)
     end
   end

@@ -8,8 +8,9 @@
 --          marker differs (quarantine), only until held, the instant at which the lost key
 --          would have ended: a later heal would be a new vote
 --     1 ours, 0 not_after has passed, -1 another's or revoked
--- read                             {held or nil, ms, register, tickets}; where readers have the
---                                  lock, also how many, and the values of 16 of them
+-- read     value                   {held or nil, ms, register, tickets}; where readers have the
+--                                  lock, also how many, and the values of 16 of them; held is then
+--                                  value, if that is a reader's
 --
 -- This file runs the operations, one after the other. It decides the common cases without a
 -- function of the other files: the grant of a free lock, its renewal, its restoration and its
@@ -127,24 +128,24 @@ local function run()
       if reply == 1 and string.find(lock, '\255p', 1, true) then
         permits().taken(lock, b)
       end
-    elseif op == 'read' or op == 'look' then
-      arg = at + (op == 'look' and 2 or 1)
+    elseif op == 'read' then
+      arg = at + 2
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
       local waiting = waiters(lock, call)
       local known, value = pcall(register, lock) -- a read reports what exists
       reply = { held, left, known and value or -1, waiting }
       if held and readers(held) then
-        reply = shared().list(lock, op == 'look' and a, reply)
+        reply = shared().list(lock, a, reply)
       end
     else
-      sharing = sharing or { share = 6, prolong = 2, restore = 4, align = 2, quit = 4 }
+      sharing = sharing or { share = 6, prolong = 2, restore = 4, quit = 4 }
       local room, count = shared, sharing[op]
       if op == 'permit' then
         room, count = permits, 8
       elseif not count then
         others = others
-          or { raise = 3, resume = 5, pass = 1, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
+          or { raise = 2, resume = 5, pass = 1, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
         room, count = rare, others[op]
       end
       if not count then

@@ -7,10 +7,7 @@
 --     0, -1                     as for acquire
 -- prolong  value ms                extend of a reader; a lock of our own becomes shared
 -- restore  value ms not_after held heal of a reader
--- align    value t                 moves the register to t, where the reader is: the same answer
---                                  as raise, also if the register is at t already
 -- quit     value ticket place mode leave of a reader, with '' for no ticket
--- look     value                   read that shows our value, where the reader is
 --
 -- This file decides who reads. A lock of readers is the string `theirs`, which is another owner's
 -- for every other operation, also in the scripts of older clients. Beside it is the set of the
@@ -268,18 +265,6 @@ function shared()
     return 1
   end
 
-  function s.align(lock, value, t)
-    local from = -1
-    if votes and readers(call('GETRANGE', lock, '0', '43')) and s.reads(lock, value) then
-      local at = register(lock)
-      if at <= tonumber(t) then
-        from = at
-        call('ZADD', KEYS[1], t, lock)
-      end
-    end
-    return { from, hint and call('ZCARD', lock .. '\255q') or 0 }
-  end
-
   function s.quit(lock, value, ticket, place, mode)
     local ours = call('ZREM', lock .. '\255s', value) == 1
     local held = call('GETRANGE', lock, '0', '43')
@@ -303,7 +288,7 @@ function shared()
 
   -- Completes a read of a lock of readers: how many there are, and the 16 that last longest.
   function s.list(lock, value, reply)
-    reply[1] = value and s.reads(lock, value) and value or reply[1]
+    reply[1] = value ~= '' and s.reads(lock, value) and value or reply[1]
     reply[5] = s.count(lock)
     reply[6] = reply[5] > 0 and call('ZRANGE', lock .. '\255s', tostring(-math.min(reply[5], 16)), '-1') or {}
     return reply
