@@ -27,14 +27,6 @@ func scriptCommands() (names []string) {
 	return slices.Compact(names)
 }
 
-// If a command that the user may not run ends the whole script, its error names only the
-// line.
-func TestALineOfTheScriptCallsOneCommandAtMost(t *testing.T) {
-	for i, line := range strings.Split(wire.Apply, "\n") {
-		assert.LessOrEqual(t, strings.Count(line, "call('"), 1, "line %d", i+1)
-	}
-}
-
 func TestTheScriptLooksForEveryRightThatItNeeds(t *testing.T) {
 	list := regexp.MustCompile(`local ours = '(.*)'`).FindStringSubmatch(wire.Apply)
 	require.Len(t, list, 2)

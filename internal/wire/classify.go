@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -72,23 +73,13 @@ func classifyText(text string, err error) (Status, error) {
 		return NotApplied, err
 	case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
 		return Failed, err // inside a script the code is not always the first word
-	}
-	for _, word := range moved {
-		if strings.HasPrefix(text, word) {
-			return Failed, &AwayError{err}
-		}
-	}
-	for _, words := range halfMoved {
-		if strings.HasPrefix(text, words) {
-			return Failed, fmt.Errorf("%w: %w", ErrMoving, err)
-		}
-	}
-	for _, word := range transient {
-		if strings.HasPrefix(text, word) {
-			return Failed, err
-		}
-	}
-	if strings.HasPrefix(text, "NOAUTH") {
+	case begins(text, moved):
+		return Failed, &AwayError{err}
+	case begins(text, halfMoved):
+		return Failed, fmt.Errorf("%w: %w", ErrMoving, err)
+	case begins(text, transient):
+		return Failed, err
+	case strings.HasPrefix(text, "NOAUTH"):
 		return Misconfigured, PasswordError("server", "Username and Password of the node")
 	}
 	problem := strings.TrimSuffix(text, ".") // the fix follows
@@ -98,6 +89,11 @@ func classifyText(text string, err error) (Status, error) {
 		}
 	}
 	return Misconfigured, &ConfigError{Problem: problem, Fix: defaultFix}
+}
+
+// begins reports whether a text begins with one of these words.
+func begins(text string, words []string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(text, word) })
 }
 
 // missingScan names the right that only a Scan needs.
@@ -116,33 +112,19 @@ func missingScan(err error) error {
 
 // MissingRight names the right that the script lacks. Redis 7.0 reports only that the
 // user may not run a command, and the line of the script; 7.2 and later name the command.
-// If a single operation fails, the script names the rights.
+// If a single operation fails, the script names the rights. Only two commands end it as a whole.
 func MissingRight(err error) error {
 	var config *ConfigError
 	if !errors.As(err, &config) || !strings.Contains(config.Problem, "can't run this command") {
 		return err
 	}
-	if _, rights, found := strings.Cut(config.Problem, "subcommand +"); found {
-		return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/reference.md#access-rights lists"}
-	}
-	_, rest, _ := strings.Cut(config.Problem, "@user_script:")
-	number := 0
-	for _, digit := range rest {
-		if digit < '0' || digit > '9' {
-			break
-		}
-		number = 10*number + int(digit-'0')
-	}
-	lines := strings.Split(Apply, "\n")
-	if number < 1 || number > len(lines) {
+	_, rights, named := strings.Cut(config.Problem, "subcommand +")
+	switch {
+	case named:
+	case strings.Contains(config.Problem, "@user_script:"):
+		rights = "time +mget"
+	default:
 		return err
 	}
-	_, rest, _ = strings.Cut(lines[number-1], "call('")
-	if command, _, found := strings.Cut(rest, "'"); found {
-		return &ConfigError{
-			Problem: config.Problem,
-			Fix:     "give the user +" + strings.ToLower(command) + ", and what else docs/reference.md#access-rights lists",
-		}
-	}
-	return err
+	return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/reference.md#access-rights lists"}
 }

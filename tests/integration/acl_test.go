@@ -115,6 +115,9 @@ func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 						all = append(all, err.Error())
 						found = found || expected && actionable(err) && fits.MatchString(err.Error())
 						for _, match := range named.FindAllStringSubmatch(err.Error(), -1) {
+							if strings.Contains(err.Error(), "+time +mget") && (rule == "+time" || rule == "+mget") {
+								continue // Redis 7.0 does not say which of them ends the script
+							}
 							assert.Equal(t, strings.TrimPrefix(rule, "+"), match[1]+match[2], "the right that is missing, and no other: %v", err)
 						}
 					}
