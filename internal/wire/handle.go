@@ -2,9 +2,7 @@ package wire
 
 import (
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
-	"math"
+	"strconv"
 	"strings"
 )
 
@@ -19,39 +17,21 @@ type Handle struct {
 // handleVersion begins the text of a handle.
 const handleVersion = "ql1."
 
-// Text returns the handle as text: the version, and base64url of the owner value, the token, and the
-// lengths and bytes of the others.
+// Text returns the handle as text: the version, and base64url of its parts, of which none has a byte 255. The
+// owner value is the last one, whose length is known: so a text that was cut is none.
 func (h *Handle) Text() string {
-	b, _ := hex.DecodeString(h.Owner) // it is hex
-	b = binary.AppendUvarint(b, uint64(h.Token))
-	for _, part := range []string{h.Prefix, h.Name, h.TraceParent} {
-		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
-	}
-	return handleVersion + base64.RawURLEncoding.EncodeToString(b)
+	parts := []string{strconv.FormatInt(h.Token, 10), h.Prefix, h.Name, h.TraceParent, h.Owner}
+	return handleVersion + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, noteSeparator)))
 }
 
 // ParseHandle reads a handle, and returns false for a text that is none.
 func ParseHandle(text string) (h Handle, ok bool) {
 	text, ok = strings.CutPrefix(text, handleVersion)
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(b) < OwnerLen/2 {
+	parts := strings.Split(string(b), noteSeparator)
+	if !ok || err != nil || len(parts) != 5 || !isOwner(parts[4]) {
 		return Handle{}, false
 	}
-	h.Owner, b = hex.EncodeToString(b[:OwnerLen/2]), b[OwnerLen/2:]
-	token, n := binary.Uvarint(b)
-	if n <= 0 || token > math.MaxInt64 {
-		return Handle{}, false
-	}
-	h.Token, b = int64(token), b[n:]
-	for _, part := range []*string{&h.Prefix, &h.Name, &h.TraceParent} {
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return Handle{}, false
-		}
-		*part, b = string(b[n:n+int(size)]), b[n+int(size):]
-	}
-	if len(b) != 0 {
-		return Handle{}, false
-	}
-	return h, true
+	token, err := strconv.ParseUint(parts[0], 10, 63)
+	return Handle{Token: int64(token), Prefix: parts[1], Name: parts[2], TraceParent: parts[3], Owner: parts[4]}, err == nil
 }

@@ -88,7 +88,8 @@ const (
 	noLease    = "0 0 - "
 )
 
-// noteSeparator is before each part of a note. No label has that byte: it is no UTF-8.
+// noteSeparator is before each part of a note, and between those of a handle. No label has that byte: it is
+// no UTF-8.
 const noteSeparator = "\xff"
 
 // MaxLabelLen and maxTraceParent bound parts of our values, in bytes.
@@ -121,7 +122,7 @@ func parseOwn(s string) (v Value, ok bool) {
 	} else if rest, found := strings.CutPrefix(s, sharedForm); found {
 		s, v.Shared = rest, true
 	}
-	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
+	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || !isOwner(s[:OwnerLen]) {
 		return v, false
 	}
 	v.Owner = s[:OwnerLen]
@@ -146,6 +147,11 @@ func parseOwn(s string) (v Value, ok bool) {
 		v.TraceParent = parts[2]
 	}
 	return v, true
+}
+
+// isOwner reports whether a text has the form of an owner value.
+func isOwner(text string) bool {
+	return len(text) == OwnerLen && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // cutNote returns what follows the owner and a mark in a value of ours, and reads the note behind it. A node
