@@ -21,7 +21,9 @@ func TestReleasesAreRetriedEachAtItsTime(t *testing.T) {
 	owners := []string{strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)}
 	n.courier.retries.orphans = orphans{owners[0]: early, owners[1]: due}
 	for _, owner := range owners {
-		n.courier.retries.released(wire.NewReleases([][2]string{{owner, wire.Compose(owner, 0, "0 - -")}}, 0), now)
+		release := wire.NewBatch(wire.Release, 1, 0)
+		wire.Entry{Lock: owner, Value: wire.Compose(owner, 0, "0 - -")}.Delete(release)
+		n.courier.retries.released(release, now)
 	}
 	n.lanes.requeue(n.courier.retries.take(due - 1))
 	assert.Empty(t, n.lanes.urgent, "none is due")
