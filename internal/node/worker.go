@@ -69,7 +69,7 @@ func (n *Node) serve() {
 			n.look()
 		}
 		if n.listNow.Swap(false) {
-			n.relist()
+			n.registerList()
 		}
 		if n.connected() && len(n.courier.retryQueue) > 0 && n.now >= n.courier.retryAt {
 			n.lanes.requeue(n.courier.retryQueue)
@@ -226,9 +226,9 @@ func (n *Node) planCheck() {
 	}
 }
 
-// relist registers the list again when the Manager has met another node, and reports
+// registerList registers the list again when the Manager has met another node, and reports
 // whether votes count.
-func (n *Node) relist() {
+func (n *Node) registerList() {
 	if n.cfg.Lists == nil || !n.connected() {
 		return
 	}
