@@ -46,7 +46,7 @@ func requestOf(kind wire.Kind, locks int) *wire.Request {
 		}
 		return batch
 	case wire.Pass:
-		return wire.NewPass("l", "t", clock.Steady(time.Hour))
+		return wire.NewPass("l", owner, clock.Steady(time.Hour))
 	case wire.Read:
 		return wire.NewRead("l", clock.Steady(time.Hour))
 	case wire.Scan:

@@ -376,20 +376,22 @@ func (n *node) passOn(m *message, wall time.Duration) answer {
 		return settleSlot(n, m, wall, false, false)
 	}
 	n.dequeue(m.ticket)
-	if shared(n) && !n.w.bugs.has(PassOnDeletes) {
-		n.set.drop(m.ticket, true)
+	ours := n.set.drop(m.ticket, true)
+	switch {
+	case n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes):
+		n.unlock()
+		ours = true
+	case shared(n):
 		if !vacate(n, wall) {
 			admit(n, wall)
-			return notDone
 		}
+	case n.owner != everybody: // a revoked lock stays
+		ours = false
+	}
+	if n.owner == 0 {
 		n.reserve(0, wall)
-		return done
 	}
-	ours := n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes)
 	if ours {
-		n.unlock()
-	}
-	if n.owner == 0 && n.reserve(0, wall) != 0 || ours {
 		return done
 	}
 	return notDone

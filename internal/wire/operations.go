@@ -122,7 +122,7 @@ func (r *Request) afterFailure(undoes *Request, ticket TicketUpdate) *Request {
 // NewPass returns a request that removes a ticket from the queue. What is reserved for
 // the ticket is then reserved for the next waiter. The request never touches a lease.
 func NewPass(lock, ticket string, expires clock.Steady) *Request {
-	r := newRequest(Pass, lock, expires, "pass", ticket)
+	r := newRequest(Pass, lock, expires, "quit", ticket[:TicketLen]+reservedMark, ticket, "", "")
 	r.Insists = true
 	return r
 }
@@ -130,8 +130,8 @@ func NewPass(lock, ticket string, expires clock.Steady) *Request {
 // NewPassOn is NewPass for a ticket that a message names. Few of these requests wait for a
 // node; Post refuses more, and a second one for the same ticket.
 func NewPassOn(lock, ticket string, expires clock.Steady) *Request {
-	r := newRequest(Pass, lock, expires, "pass", ticket)
-	r.Urgent, r.Hint = false, true
+	r := NewPass(lock, ticket, expires)
+	r.Urgent, r.Hint, r.Insists = false, true, false
 	return r
 }
 

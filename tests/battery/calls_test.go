@@ -25,7 +25,7 @@ type operation struct {
 
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
-	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 2, "release": 1, "leave": 4, "pass": 1, "read": 1,
+	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 2, "release": 1, "leave": 4, "read": 1,
 	"share": 6, "prolong": 2, "restore": 4, "quit": 4, "forget": 2, "guard": 7, "list": 9, "announce": 3,
 }
 
@@ -77,6 +77,9 @@ func (op operation) kind() string {
 	case "wait", "share":
 		return "acquire"
 	case "leave", "quit":
+		if strings.HasSuffix(op.args[0], " w ") { // of a ticket, and not of a lease
+			return "pass"
+		}
 		return "release"
 	case "prolong":
 		return "extend"

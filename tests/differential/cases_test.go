@@ -92,7 +92,7 @@ func (s *shadow) run(args ...string) (any, error) {
 // counts are the arguments of each operation that the simulation has.
 var counts = map[string]int{
 	"acquire": 4, "wait": 7, "permit": 8, "resume": 5, "share": 6, "extend": 2, "prolong": 2, "heal": 4, "restore": 4, "raise": 2,
-	"release": 1, "drop": 1, "leave": 4, "quit": 4, "pass": 1, "back": 2, "mark": 5,
+	"release": 1, "drop": 1, "leave": 4, "quit": 4, "back": 2, "mark": 5,
 }
 
 // read reads the operations of a call. Like load and compare it returns why the simulation cannot run them.
@@ -170,6 +170,9 @@ func (o *one) parse(args ...string) error {
 			o.Place = number(ticket + 1)
 		}
 		o.Yields, o.LeavesFree = o.Stays && args[ticket+2] == "y", args[ticket+2] == "f"
+	}
+	if o.Name == "quit" && strings.HasSuffix(args[0], " w ") {
+		o.Name, args = "pass", args[1:]
 	}
 	switch o.Name {
 	case "pass":

@@ -140,7 +140,7 @@ func (s *server) args(o *sim.Operation) []string {
 	case "quit":
 		return []string{o.Name, reads, ticket, settled, end}
 	case "pass":
-		return []string{o.Name, ticket}
+		return []string{"quit", ticket[:wire.TicketLen] + " w ", ticket, "", ""}
 	case "back":
 		return []string{o.Name, owner + " ", ownerText(o.From) + " "}
 	case "ask":

@@ -173,7 +173,7 @@ func admitsTogether(r *rig) {
 	assert.Equal(r, int64(1), r.one(quit(r, bob)))
 	assert.Equal(r, int64(1), r.one(quit(r, carol)), "the third has not come yet")
 	reads(r, name(3))
-	assert.Equal(r, int64(wire.HandedOn), r.one(op{r.lock, []string{"pass", readerTicket(3)}}), "it does not come")
+	assert.Equal(r, int64(wire.HandedOn), r.one(passOf(r, readerTicket(3))), "it does not come")
 	r.woken(pinged(r, 4), r.reservedFor(4), r.nextIs(5, 1))
 }
 
@@ -259,7 +259,7 @@ func admitsBehindAWriter(r *rig) {
 		"with a release":  func() { assert.Equal(r, int64(-1), r.one(r.leave(carol, 2))) },
 		"as a reader's":   func() { r.admin("ZREM", r.queue, ticket(2)); r.one(shareFor(r, alice, 1)) },
 		"with its grant":  func() { r.admin("ZREM", r.queue, ticket(2)); r.one(quit(r, carol).with(2, readerTicket(9))) },
-		"and the readers": func() { r.admin("ZREM", r.queue, ticket(2)); r.one(op{r.lock, []string{"pass", readerTicket(9)}}) },
+		"and the readers": func() { r.admin("ZREM", r.queue, ticket(2)); r.one(passOf(r, readerTicket(9))) },
 	} {
 		r.one(share(r, alice))
 		r.one(r.wait(bob, 2))

@@ -204,7 +204,12 @@ func (r *rig) stay(owner string, n int, mode string) op {
 	return op{r.lock, []string{"leave", owner + " ", ticket(n), enqueuedAt(n), mode}}
 }
 
-func (r *rig) pass(n int) op { return op{r.lock, []string{"pass", ticket(n)}} }
+func (r *rig) pass(n int) op { return passOf(r, ticket(n)) }
+
+// passOf is a pass of this ticket.
+func passOf(r *rig, ticket string) op {
+	return op{r.lock, []string{"quit", ticket[:wire.TicketLen] + " w ", ticket, "", ""}}
+}
 
 // ask and revoke mark the lock of an owner.
 func ask(r *rig, owner, note string) op { return mark(r, owner, "a", "0", note) }

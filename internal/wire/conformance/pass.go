@@ -20,7 +20,7 @@ func (r *rig) passesOn() {
 	r.reserved(2, 3)
 	r.queued(3)
 	r.admin("DEL", r.lock)
-	assert.Equal(r, int64(wire.HandedOn), r.one(r.pass(2)), "it was free")
+	assert.Equal(r, int64(wire.Missing), r.one(r.pass(2)), "it was free")
 	r.reserved(3)
 	r.queued()
 	assert.Equal(r, int64(1), r.one(r.pass(3)), "there is nobody else")

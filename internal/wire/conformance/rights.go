@@ -35,9 +35,9 @@ func passesTheRightOn(r *rig) {
 	}
 	r.one(r.release(owners[0]).on(slot(r, 0)))
 	admitted(r, 0)
-	r.one(r.pass(0).on(family(r)).with(1, permitTicket(0, 2)))
+	r.one(passOf(r, permitTicket(0, 2)).on(family(r)))
 	admitted(r, 1)
-	r.one(r.pass(1).on(slot(r, 0)).with(1, name(1)))
+	r.one(passOf(r, name(1)).on(slot(r, 0)))
 	admitted(r, 2)
 	r.one(r.leave(alice, 2).on(slot(r, 0)).with(2, permitTicket(2, 2)))
 	admitted(r)
@@ -47,7 +47,7 @@ func passesTheRightOn(r *rig) {
 	for n := range 3 {
 		r.one(permitFor(r, alice, n, 0, 2))
 	}
-	r.one(r.pass(0).on(family(r)).with(1, permitTicket(0, 2)))
+	r.one(passOf(r, permitTicket(0, 2)).on(family(r)))
 	slotQueue(r, permitTicket(1, 2), permitTicket(2, 2))
 	r.one(r.leave(alice, 1).on(slot(r, 0)).with(2, permitTicket(1, 2)))
 	slotQueue(r, permitTicket(2, 2))

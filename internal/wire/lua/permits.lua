@@ -12,7 +12,7 @@
 -- ends, ms), it may take any slot that is free. There are never more of them than free slots. The
 -- message that wakes it names a slot, so that those who are let in together ask for different ones.
 -- A ticket ends with 'p' and the limit of its client. The file reads the slots, and reads and writes
--- the queue and the set; release, leave and pass come here for slots.
+-- the queue and the set; release, leave and quit of a ticket come here for slots.
 --
 -- The index ('\255t') says which slots are free without a look at each: a sorted set of the numbers
 -- 0, 1, … A free slot has its number as the score, and a taken one the instant at which its key ends,
@@ -252,7 +252,7 @@ function permits()
     return least
   end
 
-  -- What a release, a leave and a pass do behind the slot: see settle in queue.lua.
+  -- What a release, a leave and a quit do behind the slot: see settle in queue.lua.
   function p.settle(lock, free, ours, ticket, place, mode)
     local family, slot = p.family(lock)
     local _, head

@@ -3,9 +3,7 @@
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or stays at place
 --          if that is not ''. mode 'y': other tickets go first this once; 'f': the head is
 --          woken and the lock stays free, so that clients without tickets may get it
--- pass     ticket                  the ticket leaves the queue, and what was reserved for
---          it is reserved for the next waiter
---     1 deleted, 2 deleted (or passed on) and reserved for a waiter or left free for the
+--     1 deleted, 2 deleted and reserved for a waiter or left free for the
 --     head, 0 missing, -1 another's, or reserved for the ticket that stays
 --
 -- This file decides which waiter is next, and wakes it. Behind the key of a lock are its
@@ -168,11 +166,7 @@ end
 
 -- Finishes a release: held is the value that was there; if it was ours, it is deleted.
 function f.hand(lock, held, ours, ticket, place, mode)
-  local free = ours or held == '' and call('EXISTS', lock) == 0
-  if string.find(lock, '\255p', 1, true) then
-    return permits().settle(lock, free, ours, ticket, place, mode)
-  end
-  return f.settle(lock, free, ours, ticket, place, mode)
+  return f.settle(lock, ours or held == '' and call('EXISTS', lock) == 0, ours, ticket, place, mode)
 end
 
 function f.reserved(lock, ticket)
@@ -184,6 +178,9 @@ end
 -- Brings the queue up to date after a release. free means that the lock is, and ours that it was
 -- ours. A client that cannot be woken here keeps no place in the queue.
 function f.settle(lock, free, ours, ticket, place, mode)
+  if string.find(lock, '\255p', 1, true) then
+    return permits().settle(lock, free, ours, ticket, place, mode)
+  end
   local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
   local yields = stays and mode == 'y'
   if stays and f.reserved(lock, ticket) then
@@ -211,25 +208,4 @@ function f.settle(lock, free, ours, ticket, place, mode)
     f.enqueue(lock, ticket, place)
   end
   return ours and (head and string.sub(head, 1, 32) ~= string.sub(ticket or '', 1, 32) and 2 or 1) or free and 0 or -1
-end
-
-function f.pass(lock, ticket)
-  if string.find(lock, '\255p', 1, true) then
-    return permits().settle(lock, false, false, ticket)
-  end
-  call('ZREM', lock .. '\255q', ticket)
-  local held = call('GETRANGE', lock, '0', '43')
-  local reservation = string.sub(ticket, 1, 32) .. ' w '
-  if held == reservation then
-    call('DEL', lock)
-  elseif readers(held) then
-    call('ZREM', lock .. '\255s', reservation)
-    if not shared().clear(lock) then
-      f.admit(lock)
-      return -1
-    end
-  elseif held ~= '' or call('EXISTS', lock) == 1 then
-    return -1
-  end
-  return f.serve(lock, ticket) and 2 or held == '' and 0 or 1
 end

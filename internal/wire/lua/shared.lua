@@ -7,7 +7,9 @@
 --     0, -1                     as for acquire
 -- prolong  value ms                extend of a reader; a lock of our own becomes shared
 -- restore  value ms not_after held heal of a reader
--- quit     value ticket place mode leave of a reader, with '' for no ticket
+-- quit     value ticket place mode leave of a reader, with '' for no ticket; or of a ticket, for the
+--                                  value 'ticket w ': what was reserved for it is reserved for the
+--                                  next waiter, and no lease is touched
 --
 -- This file decides who reads. A lock of readers is the string `theirs`, which is another owner's
 -- for every other operation, also in the scripts of older clients. Beside it is the set of the
@@ -269,7 +271,8 @@ function shared()
     local ours = call('ZREM', lock .. '\255s', value) == 1
     local held = call('GETRANGE', lock, '0', '43')
     local free = false
-    if s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value) then
+    local lease = s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value)
+    if held == value or lease and string.sub(value, 33) ~= ' w ' then
       call('DEL', lock)
       ours, free = true, true
     elseif readers(held) then
