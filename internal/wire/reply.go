@@ -50,7 +50,7 @@ const (
 	OursWithoutToken = 2  // Extend: the node does not show the lease's token
 	HandedOn         = 2  // Release, Pass: the lock is now reserved for a waiter
 	RevokedBefore    = 2  // Mark: the lease was revoked already
-	Missing          = 0  // there is no lock; Extend: or it is reserved for a waiter
+	Missing          = 0  // there is no lock, or a Pass found none; Extend: or it is reserved for a waiter
 	Another          = -1 // another owner has the lock, or the lease was revoked; Mark: or there is no lock
 	Unanswered       = -2 // the operation failed; Reply.Err says how
 )
