@@ -179,7 +179,7 @@ const listed = 64
 // listing is a range over the names of List.
 type listing struct {
 	shard *shard
-	ctx   context.Context //nolint:containedctx // it lives as long as the range
+	ctx   context.Context // it lives as long as the range
 	names *observe.Names
 	yield func(Status, error) bool
 }

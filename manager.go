@@ -13,7 +13,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/bus"
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/report"
@@ -227,85 +226,6 @@ func (m *Manager) enter() bool {
 	m.life.used = true
 	m.life.calls.Add(1)
 	return true
-}
-
-// ending reports whether Close has begun.
-func (l *life) ending() bool { return l.work.Err() != nil }
-
-// Close refuses new calls, ends waiting ones with ErrClosed, and releases every lease under which
-// no function runs, as its own Release does, but without a look whether the nodes had lost its keys: stop
-// the work under it before Close.
-//
-// It waits for the functions of Do, Lead and their kin as http.Server.Shutdown waits for handlers. Their
-// contexts end at once, with the cause ErrClosed. Their leases are renewed until they have returned, so
-// that no successor works at the same time; they may also release or detach them. Functions that run on
-// when ctx ends lose their leases then, and the keys stay until they expire, for at most a TTL: give ctx
-// a deadline. A function that calls Close itself waits for itself until then.
-//
-// Close then ends the connections, and waits for every goroutine of the Manager, while a node answers
-// releases. It gives up an unreachable node at once, and a silent one after a second. Each lease gets
-// its last event before the subscriptions end, if need be in the place of earlier ones. Last come log
-// handlers, span processors and instruments. When ctx ends, Close stops waiting for them, and returns
-// within 0.4 s; if ctx had ended before the call, it waits 100 ms for functions, and for nodes. Close returns ctx's cause if the end of ctx left something undone;
-// a warning counts the keys that remain, and keep names taken until they expire. Close is idempotent:
-// later and concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is ErrInvalid,
-// and closes nothing.
-func (m *Manager) Close(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext()
-	}
-	m.life.mu.Lock()
-	first, used := !m.life.shut, m.life.used
-	m.life.shut = true
-	m.life.mu.Unlock()
-	if !first {
-		return closing.Before(ctx, m.life.closed)
-	}
-	defer close(m.life.closed)
-	m.life.end(ErrClosed)
-	m.shard.dog.End()
-	inTime := closing.Await(ctx, closing.Done(&m.life.calls)) // only now: before, a function may begin under a lease
-	if deserted := m.shard.dog.Desert(); deserted > 0 {
-		m.reporter.Warn("closed while functions ran under their leases; their names stay taken until the keys expire", "leases", deserted)
-	}
-	m.shard.dog.Stop() // it calls no code of a user, and nothing that waits
-	m.shard.queues.Stop()
-	m.shard.observers.Close()
-	inTime = m.closeNodes(ctx, used) && inTime
-	m.events.Close()
-	m.reporter.Stop() // last: what still reports belongs to calls that hang
-	inTime = closing.Await(ctx, m.reporter.Done()) && inTime
-	if !inTime && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// closeNodes releases what is left, and ends the connections and all goroutines but the
-// reporter's. It reports whether every node has answered, and every goroutine has ended. used
-// means that there may be locks to release.
-func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
-	last := m.shard.dog.ReleaseAll()
-	limit, end := closing.AtLeast(ctx)
-	defer end()
-	patience, giveUp := context.WithCancel(limit)
-	defer giveUp()
-	if !used {
-		giveUp() // New has failed
-	}
-	var cut atomic.Bool
-	for _, n := range m.shard.ensemble.Nodes() {
-		m.life.running.Go(func() {
-			if !n.Close(patience, last, m.shard.dog.Last()) && used {
-				cut.Store(true)
-			}
-		})
-	}
-	inTime := closing.Await(limit, closing.Done(&m.life.running))
-	if leases, nodes := m.shard.dog.Unreleased(); leases > 0 || cut.Load() {
-		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
-	}
-	return inTime && !cut.Load()
 }
 
 // Subscribe returns a subscription to the events of all leases and nodes, or to those of the

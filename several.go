@@ -92,8 +92,8 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 type several struct {
 	m       *Manager
 	shard   *shard          // of the names
-	ctx     context.Context //nolint:containedctx // of the caller, with the span; it lives as long as the call
-	wait    context.Context //nolint:containedctx // ends the waiting
+	ctx     context.Context // of the caller, with the span; it lives as long as the call
+	wait    context.Context // ends the waiting
 	names   []string        // sorted
 	terms   *config.Terms
 	limit   config.Call

@@ -44,7 +44,7 @@ type Observers struct {
 	ensemble *ensemble.Ensemble
 	every    time.Duration // between two polls
 	timeout  func() time.Duration
-	polling  context.Context //nolint:containedctx // of the polls; Close ends it
+	polling  context.Context // of the polls; Close ends it
 	stop     context.CancelFunc
 	ticks    sync.WaitGroup // the polls that timers have begun
 

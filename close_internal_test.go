@@ -1,4 +1,4 @@
-package closing
+package quorumlock
 
 import (
 	"context"
@@ -17,14 +17,14 @@ func TestAWaitForAGroupCanEndEarly(t *testing.T) {
 		var group sync.WaitGroup
 		end := make(chan struct{})
 		group.Go(func() { <-end })
-		done := Done(&group)
+		done := drained(&group)
 		synctest.Wait()
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, Before(ended, done), context.Canceled, "the goroutine runs")
+		require.ErrorIs(t, before(ended, done), context.Canceled, "the goroutine runs")
 		close(end)
 		<-done
-		require.NoError(t, Before(ended, done), "both, and nothing is left")
+		require.NoError(t, before(ended, done), "both, and nothing is left")
 	})
 }
 
@@ -36,13 +36,13 @@ func TestAWaitWhoseContextHasEndedGetsAGrace(t *testing.T) {
 		began := time.Now()
 		done := make(chan struct{})
 		time.AfterFunc(time.Hour, func() { cancel(cause) })
-		time.AfterFunc(time.Hour+MinWait-1, func() { close(done) })
-		assert.True(t, Await(ctx, done))
-		assert.Equal(t, time.Hour+MinWait-1, time.Since(began))
+		time.AfterFunc(time.Hour+minCloseWait-1, func() { close(done) })
+		assert.True(t, await(ctx, done))
+		assert.Equal(t, time.Hour+minCloseWait-1, time.Since(began))
 
 		began = time.Now()
-		assert.False(t, Await(ctx, nil))
-		assert.Equal(t, MinWait, time.Since(began))
-		require.ErrorIs(t, Before(ctx, nil), cause)
+		assert.False(t, await(ctx, nil))
+		assert.Equal(t, minCloseWait, time.Since(began))
+		require.ErrorIs(t, before(ctx, nil), cause)
 	})
 }
