@@ -1,7 +1,3 @@
--- raise    value t                 moves the register of a lock that is ours to t, which value shows; or
---                                  of a lock where we read, for a value that shows 0
---     {from, tickets}: the register before (-1: not ours, not below t, for a reader above t, or the
---     marker differs), tickets in the queue
 -- forget   age most                drops registers older than age, µs, at most `most` of
 --          them: how many it dropped
 --
@@ -37,23 +33,6 @@ function f.move(lock, value, t)
     call('SET', lock, owner .. text .. metadata, 'XX', 'KEEPTTL')
   end
   return { target, from, waiting }
-end
-
-function f.raise(lock, value, t)
-  local from, held = -1, call('GETRANGE', lock, '0', '43')
-  local reader = string.sub(value, 33, 35) == ' 0 '
-  local ours = reader and readers(held) and shared().reads(lock, value) or not reader and shared().alone(held, value)
-  if votes and ours then
-    local at = register(lock)
-    if at < tonumber(t) or reader and at == tonumber(t) then
-      from = at
-      if not reader then
-        call('SET', lock, value, 'XX', 'KEEPTTL')
-      end
-      call('ZADD', KEYS[1], t, lock)
-    end
-  end
-  return { from, hint and call('ZCARD', behind(lock)) or 0 }
 end
 
 -- Lets what follows write on a server at its maxmemory, too. It removes nothing; but a script that

@@ -139,13 +139,13 @@ local function run()
         reply = shared().list(lock, a, reply)
       end
     else
-      sharing = sharing or { share = 6, prolong = 2, restore = 4, quit = 4 }
+      sharing = sharing or { share = 6, prolong = 2, restore = 4, raise = 2, quit = 4 }
       local room, count = shared, sharing[op]
       if op == 'permit' then
         room, count = permits, 8
       elseif not count then
         others = others
-          or { raise = 2, resume = 5, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
+          or { resume = 5, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
         room, count = rare, others[op]
       end
       if not count then

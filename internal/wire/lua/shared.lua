@@ -7,6 +7,10 @@
 --     0, -1                     as for acquire
 -- prolong  value ms                extend of a reader; a lock of our own becomes shared
 -- restore  value ms not_after held heal of a reader
+-- raise    value t                 moves the register of a lock that is ours to t, which value shows; or
+--                                  of a lock where we read, for a value that shows 0
+--     {from, tickets}: the register before (-1: not ours, not below t, for a reader above t, or the
+--     marker differs), tickets in the queue
 -- quit     value ticket place mode leave of a reader, with '' for no ticket; or of a ticket, for the
 --                                  value 'ticket w ': what was reserved for it is reserved for the
 --                                  next waiter, and no lease is touched
@@ -265,6 +269,23 @@ function shared()
       call('PEXPIREAT', lock .. '\255s', after(2 * duration))
     end
     return 1
+  end
+
+  function s.raise(lock, value, t)
+    local from, held = -1, call('GETRANGE', lock, '0', '43')
+    local reader = string.sub(value, 33, 35) == ' 0 '
+    local ours = reader and readers(held) and s.reads(lock, value) or not reader and s.alone(held, value)
+    if votes and ours then
+      local at = register(lock)
+      if at < tonumber(t) or reader and at == tonumber(t) then
+        from = at
+        if not reader then
+          call('SET', lock, value, 'XX', 'KEEPTTL')
+        end
+        call('ZADD', KEYS[1], t, lock)
+      end
+    end
+    return { from, hint and call('ZCARD', behind(lock)) or 0 }
   end
 
   function s.quit(lock, value, ticket, place, mode)
