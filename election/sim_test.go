@@ -85,6 +85,7 @@ type world struct {
 type yielded struct {
 	at     time.Duration
 	who    int
+	life   int
 	why    error
 	reign  time.Duration
 	asker  int
@@ -132,6 +133,7 @@ type process struct {
 	calls  [2]*simCall
 	lead   *hold // Lead runs, and began under this one
 	seen   sight
+	sick   bool // the present reign began unhealthy, by LeadAnyway
 	first  bool // it has seen something
 	told   [2]string
 	trace  []preference
@@ -347,7 +349,7 @@ func (p *process) returns() time.Duration {
 
 func (p *process) begin(h *hold) {
 	w := p.w
-	p.lead = h
+	p.lead, p.sick = h, p.core != nil && !p.core.healthy()
 	w.changes, w.wins = append(w.changes, w.now), append(w.wins, p.i)
 	w.leader()
 	w.handedTo(p)
@@ -516,7 +518,7 @@ func (l *simLease) lose(h *hold) {
 
 // yielded checks a yield.
 func (w *world) yielded(p *process, why error) {
-	y := yielded{at: w.now, who: p.i, why: why, reign: w.now - p.core.reignBegan, asker: -1}
+	y := yielded{at: w.now, who: p.i, life: p.life, why: why, reign: w.now - p.core.reignBegan, asker: -1}
 	if why == ErrYielded { //nolint:errorlint // this very value
 		a := p.core.heard[nameLease]
 		y.value = a.value
@@ -537,7 +539,7 @@ func (w *world) yielded(p *process, why error) {
 			break
 		}
 		if last.who == p.i {
-			if w.now-last.at < 2*inARow*w.rules.every {
+			if last.life == p.life && !p.sick && w.now-last.at < 2*inARow*w.rules.every {
 				w.violated("%d is unhealthy again after %v", p.i, w.now-last.at)
 			}
 			break
