@@ -270,8 +270,8 @@ func (c *candidate) settle(now time.Duration) {
 
 // soon is half of a TTL, give or take a fifth: asks that came in step would replace each other for ever.
 func (c *candidate) soon() time.Duration {
-	hi, _ := bits.Mul64(c.chance(), uint64(c.ttl/5)) //nolint:gosec // a TTL is positive
-	return c.ttl*2/5 + time.Duration(hi)             //nolint:gosec // below a TTL
+	hi, _ := bits.Mul64(c.chance(), uint64(c.ttl/5))
+	return c.ttl*2/5 + time.Duration(hi)
 }
 
 func (c *candidate) settleQueued(now time.Duration) {

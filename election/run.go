@@ -140,7 +140,7 @@ func (r *race) handle(h happening) {
 	case ended:
 		r.claims[c.which], r.wants[c.which] = nil, nil
 		c.cancel()
-		if err, over := r.outcome(c); over {
+		if over, err := r.outcome(c); over {
 			r.finish(err)
 			return
 		}
@@ -149,23 +149,23 @@ func (r *race) handle(h happening) {
 	r.step(h.event, h.claim)
 }
 
-// outcome reports whether Run ends with what a call returned.
-func (r *race) outcome(c *claim) (err error, over bool) { //nolint:revive,staticcheck // a result first
+// outcome reports whether Run ends with what a call returned, and with which error.
+func (r *race) outcome(c *claim) (over bool, err error) {
 	lost := errors.Is(c.err, quorumlock.ErrLost)
 	switch {
 	case errors.Is(c.err, quorumlock.ErrClosed):
-		return c.err, c.led || c.ctx.Err() == nil
+		return c.led || c.ctx.Err() == nil, c.err
 	case c.led && (lost || c.timeUp):
 		if work := c.work; work != nil && !errors.Is(work, quorumlock.ErrLost) && !errors.Is(work, context.Canceled) && (c.yielded == nil || !errors.Is(work, c.yielded)) {
 			r.log.Warn("the function Lead of an election has failed after the end of its context", "name", r.e.cfg.Name, "error", work)
 		}
-		return nil, false
+		return false, nil
 	case c.led && c.yielded != nil && c.err == nil:
-		return nil, false
+		return false, nil
 	case c.led:
-		return c.err, true
+		return true, c.err
 	}
-	return c.err, c.err != nil && !lost && c.ctx.Err() == nil
+	return c.err != nil && !lost && c.ctx.Err() == nil, c.err
 }
 
 func (r *race) observed(s quorumlock.Status, ok bool) {

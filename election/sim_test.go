@@ -35,14 +35,14 @@ type schedule struct {
 type bug int
 
 const (
-	noBug         bug = iota
-	oneQueue          // all wait for the name, and none for NAME/next
-	noMinReign        // the leader yields at once
-	lastValue         // the last value in place of those of a minute
-	noDoublings       // the minimal reign is never doubled
-	returnsLate       // the name is released when Lead is told to return, and not when it has
-	oneAsk            // an ask has no number
-	skipsWaiters      // a leader yields without a waiter
+	noBug        bug = iota
+	oneQueue         // all wait for the name, and none for NAME/next
+	noMinReign       // the leader yields at once
+	lastValue        // the last value in place of those of a minute
+	noDoublings      // the minimal reign is never doubled
+	returnsLate      // the name is released when Lead is told to return, and not when it has
+	oneAsk           // an ask has no number
+	skipsWaiters     // a leader yields without a waiter
 )
 
 // moment is something that happens at an instant.
@@ -54,10 +54,12 @@ type moment struct {
 
 type moments []moment
 
-func (m moments) Len() int           { return len(m) }
-func (m moments) Less(i, j int) bool { return m[i].at < m[j].at || m[i].at == m[j].at && m[i].seq < m[j].seq }
-func (m moments) Swap(i, j int)      { m[i], m[j] = m[j], m[i] }
-func (m *moments) Push(x any)        { *m = append(*m, x.(moment)) }
+func (m moments) Len() int { return len(m) }
+func (m moments) Less(i, j int) bool {
+	return m[i].at < m[j].at || m[i].at == m[j].at && m[i].seq < m[j].seq
+}
+func (m moments) Swap(i, j int) { m[i], m[j] = m[j], m[i] }
+func (m *moments) Push(x any)   { *m = append(*m, x.(moment)) }
 func (m *moments) Pop() any {
 	last := len(*m) - 1
 	x := (*m)[last]
@@ -101,6 +103,7 @@ type simLease struct {
 	waiters []*simCall
 	mark    string
 	number  int
+	sought  time.Duration // when a renewal last found a waiter
 }
 
 // hold is one grant.
@@ -486,6 +489,9 @@ func (l *simLease) renew(h *hold) {
 		return
 	}
 	h.until, h.valid = w.now+w.rules.ttl, w.now+w.rules.ttl*97/100
+	if len(l.waiters) > 0 {
+		l.sought = w.now
+	}
 	if now := fmt.Sprint(len(l.waiters), " ", l.mark); p.told[l.which] != now {
 		p.told[l.which] = now
 		waiters := len(l.waiters)
@@ -553,7 +559,7 @@ func (w *world) judgeYield(p *process, a ask, y *yielded) {
 	if y.reign < w.rules.minReign {
 		w.violated("%d yields after %v", p.i, y.reign)
 	}
-	if w.leases[nameLease].holder == nil || len(w.leases[nameLease].waiters) == 0 && !w.faults {
+	if l := w.leases[nameLease]; w.now-l.sought > w.rules.ttl && !w.faults {
 		w.violated("%d yields to nobody", p.i)
 	}
 	greatest, asker := p.trace[len(p.trace)-1].value, w.all[y.asker]
