@@ -320,7 +320,7 @@ func (c *candidate) settleLeading(now time.Duration) {
 	a := c.heard[nameLease]
 	greatest, known := c.prefs.greatest()
 	switch {
-	case !a.asked, now-a.at > minute+2*c.ttl, !known, a.value < greatest, a.value-greatest < c.margin: // a difference of ints may overflow
+	case !a.asked, now-a.at > minute+2*c.ttl, !known, a.value < greatest, uint(a.value)-uint(greatest) < uint(c.margin): // as ints, the difference may overflow
 	case c.waiters == 0:
 	case now-c.reignBegan < c.minReign<<c.reigns.doubts(now):
 	default:

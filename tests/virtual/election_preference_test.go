@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,7 +202,9 @@ func TestAnUnhealthyLeaderYields(t *testing.T) {
 		assert.Less(t, took, 4*time.Second)
 		assert.Equal(t, []error{election.ErrUnhealthy}, first.seen())
 		sick.Store(false)
-		assert.Greater(t, leading(t, first, all, 3*time.Minute), minReign, "it cools off, and has not led for MinReign")
+		time.Sleep(15 * time.Second)
+		assert.Zero(t, holders(t, c, "leader/next"), "it cools off")
+		assert.Greater(t, leading(t, first, all, 3*time.Minute), minReign-20*time.Second, "it has not led for MinReign")
 		assert.Equal(t, []error{election.ErrYielded}, second.seen())
 	})
 }
@@ -450,4 +454,30 @@ func TestWithoutPreferenceAndHealthThereIsNoNext(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// A panic of Preference or Health is the program's, and ends it.
+func TestAPanicOfAPreferenceEndsTheProcess(t *testing.T) {
+	const inside = "QUORUMLOCK_TEST_PANIC"
+	if which := os.Getenv(inside); which != "" {
+		run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+			one := contend(t, c, "one", 1, func(cfg *election.Config) {
+				if which == "Preference" {
+					cfg.Preference = func() int { panic("of Preference") }
+				} else {
+					cfg.Health = func(context.Context) error { panic("of Health") }
+				}
+			}, nil)
+			<-one.done
+		})
+		return
+	}
+	for _, which := range []string{"Preference", "Health"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m") //nolint:gosec // this very test
+		cmd.Env = append(os.Environ(), inside+"="+which)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		assert.Contains(t, string(out), "panic: of "+which)
+	}
 }
