@@ -49,7 +49,8 @@
 //
 // [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once; [WithWait] bounds
 // the wait, and [WithFailFast] waits for a holder only, not for nodes. [Manager.Do] runs a
-// function under a lease; [Manager.Lead] campaigns for leadership again and again.
+// function under a lease; [Manager.Lead] campaigns for leadership again and again; package election
+// elects the candidate that is best or healthy.
 // [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
 // Two options say what is asked of a name: [Shared] is a read lock, and a call without it the write lock of the
 // same name; [Permits] is a semaphore, and elects several leaders in Lead.
