@@ -150,7 +150,7 @@ func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 		default:
 		}
 		better.cut()
-		<-better.done
+		require.ErrorIs(t, <-better.done, context.Canceled)
 		leading(t, first, []*contender{first, better}, time.Second)
 		first.cut() // its Yielding is another one
 		select {
@@ -299,7 +299,7 @@ func TestAnOlderCandidateMayTakePart(t *testing.T) {
 		time.Sleep(5 * minReign)
 		require.True(t, old.IsLeader(), "it ignores asks")
 		old.cut()
-		<-old.done
+		require.ErrorIs(t, <-old.done, context.Canceled)
 		leading(t, better, all, time.Second)
 		time.Sleep(5 * minReign)
 		assert.True(t, better.IsLeader())
@@ -468,7 +468,7 @@ func TestAPanicOfAPreferenceEndsTheProcess(t *testing.T) {
 					cfg.Health = func(context.Context) error { panic("of Health") }
 				}
 			}, nil)
-			<-one.done
+			_ = <-one.done
 		})
 		return
 	}
