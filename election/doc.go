@@ -32,7 +32,7 @@
 //	yielding  Lead returns                                                 release NAME: idle
 //
 // What follows, for an hour, R being MinReign: Preference causes at most one yield in each R, and Health at most one
-// of a candidate in 6 HealthEvery. A favourite that crashes after each win gets the lead after R, 2 R, 4 R, then each
+// of a candidate in 6 HealthEvery, unless LeadAnyway made it lead unhealthy. A favourite that crashes after each win gets the lead after R, 2 R, 4 R, then each
 // 8 R. After 20 R and 2 minutes without changes and faults, no candidate is better than the leader by Margin. Candidates that
 // run without Preference and Health, or an earlier version, may take part: they wait for NAME itself, and neither
 // ask nor yield, so one of them may follow a leader that yields.

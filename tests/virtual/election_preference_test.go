@@ -120,11 +120,10 @@ func TestOneYieldHandsTheLeadToTheBest(t *testing.T) {
 func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 	const within, step = 10 * time.Second, 40 * time.Second
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		var first *contender
 		var closed, cancelled, returned time.Time
-		first = contend(t, c, "first", 1, func(cfg *election.Config) { cfg.YieldWithin = within }, func(ctx context.Context, one *contender) error {
+		first := contend(t, c, "first", 1, func(cfg *election.Config) { cfg.YieldWithin = within }, func(ctx context.Context, one *contender) error {
 			select {
-			case <-first.Yielding():
+			case <-one.Yielding():
 			case <-ctx.Done(): // its second reign
 				return nil
 			}
@@ -140,9 +139,9 @@ func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 		time.Sleep(time.Second)
 		better := contend(t, c, "better", 2, nil, nil)
 		leading(t, better, []*contender{first, better}, 3*minReign)
+		assert.Equal(t, []error{election.ErrYielded}, first.seen())
 		assert.Equal(t, within, cancelled.Sub(closed))
 		assert.Less(t, time.Since(returned), 20*time.Millisecond)
-		assert.Equal(t, []error{election.ErrYielded}, first.seen())
 		select {
 		case err := <-first.done:
 			assert.NoError(t, err, "it campaigns again")
@@ -164,10 +163,9 @@ func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 // What Lead returns while it finishes its step is what Run returns, if it is an error.
 func TestAnErrorWhileTheLeaderYieldsEndsRun(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		var first *contender
 		broken := errors.New("broken")
-		first = contend(t, c, "first", 1, func(cfg *election.Config) { cfg.YieldWithin = time.Minute }, func(context.Context, *contender) error {
-			<-first.Yielding()
+		first := contend(t, c, "first", 1, func(cfg *election.Config) { cfg.YieldWithin = time.Minute }, func(_ context.Context, one *contender) error {
+			<-one.Yielding()
 			return broken
 		})
 		time.Sleep(time.Second)
