@@ -1,0 +1,127 @@
+package balance
+
+import (
+	"maps"
+	"math/rand/v2"
+	"time"
+)
+
+// peer is what is known of another member that was asked and gave nothing.
+type peer struct {
+	missed int           // waits in a row in which it gave nothing
+	batch  int           // the last of them
+	until  time.Duration // it is not asked before
+	rest   time.Duration // how long it was not asked the last time
+}
+
+// missed says that a holder still has a name at the end of a wait.
+func (m *Member) missed(now time.Duration, id string, batch int) {
+	p := m.peers[id]
+	if p == nil {
+		p = &peer{}
+		m.peers[id] = p
+	}
+	if p.batch == batch {
+		return // asks of one round are one wait
+	}
+	p.batch = batch
+	if p.missed++; p.missed >= m.rules.DeafAfter {
+		p.missed = 0
+		p.rest = min(max(2*p.rest, m.rules.DeafFor), 8*m.rules.DeafFor)
+		p.until = now + p.rest
+	}
+	// IDs of former runs must not add up for months.
+	maps.DeleteFunc(m.peers, func(other string, p *peer) bool { return other != id && now-p.until > 32*m.rules.DeafFor })
+}
+
+// holding is another member and the names that the last looks show for it.
+type holding struct {
+	id      string
+	names   []string
+	unasked int // so many of the first ones have no waiter
+}
+
+// draw takes one of the names by chance, one that no other member waits for if there is one: of two that ask for the
+// same name, one gets nothing.
+func (h *holding) draw(chance *rand.Rand) (name string) {
+	i, last := chance.IntN(max(h.unasked, 1)), len(h.names)-1
+	if h.unasked == 0 {
+		i = chance.IntN(len(h.names))
+	} else {
+		h.unasked--
+		h.names[i], h.names[h.unasked] = h.names[h.unasked], h.names[i]
+		i = h.unasked
+	}
+	name = h.names[i]
+	h.names[i], h.names = h.names[last], h.names[:last]
+	return name
+}
+
+// holdings returns the other members that may be asked, in the order of the list.
+func (m *Member) holdings(now time.Duration) (all []*holding) {
+	byID := map[string]*holding{}
+	for _, name := range m.names {
+		s := m.seen[name]
+		if s == nil || m.jobs[name] != nil || s.Free || s.Marked || s.Holder == "" || s.Holder == m.id {
+			continue
+		}
+		if p := m.peers[s.Holder]; p != nil && now < p.until {
+			continue
+		}
+		h := byID[s.Holder]
+		if h == nil {
+			h = &holding{id: s.Holder}
+			byID[h.id] = h
+			all = append(all, h)
+		}
+		h.names = append(h.names, name)
+		if s.Waiters == 0 {
+			last := len(h.names) - 1
+			h.names[last], h.names[h.unasked] = h.names[h.unasked], h.names[last]
+			h.unasked++
+		}
+	}
+	return all
+}
+
+// richest returns one of those with most names, by chance; nil for none.
+func (m *Member) richest(all []*holding) (most *holding) {
+	ties := 0
+	for _, h := range all {
+		switch {
+		case most == nil || len(h.names) > len(most.names):
+			most, ties = h, 1
+		case len(h.names) == len(most.names):
+			if ties++; m.chance.IntN(ties) == 0 {
+				most = h
+			}
+		}
+	}
+	return most
+}
+
+// richer reports whether another member has so many names that it would give one.
+func (m *Member) richer(now time.Duration) bool {
+	most := m.richest(m.holdings(now))
+	return most != nil && len(most.names) >= m.Share()+2
+}
+
+// ask asks for so many names, each of the member that has most then.
+func (m *Member) ask(now time.Duration, want int) (commands []Command) {
+	if want == 0 {
+		return nil
+	}
+	m.batch++
+	all := m.holdings(now)
+	for range want {
+		h, p := m.richest(all), m.Share()
+		if h == nil || len(h.names) < p+2 {
+			break
+		}
+		name := h.draw(m.chance)
+		j := m.start(now, name, Asking)
+		j.from, j.batch, j.until = h.id, m.batch, now+m.rules.Wait
+		commands = append(commands, Command{Kind: Ask, Name: name, Text: askText(p, m.chance.Uint32(), m.id)})
+	}
+	return commands
+}

@@ -1,0 +1,110 @@
+package balance
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each bug is one that somebody could write. A scenario must find it, or else it proves nothing.
+func TestThePlantedBugsAreFound(t *testing.T) {
+	rules := func(change func(*Rules)) options { return options{rules: change} }
+	const never = 1000 * time.Hour
+	for _, bug := range []struct {
+		name, by string
+		opts     options
+	}{
+		{"a name is released before its function has returned", "a fourth joins three", options{releaseEarly: true}},
+		{"a holder consents whoever asks", "a seventh joins six", options{alwaysConsent: true}},
+		{"a holder consents though nobody waits", "an asker is terminated", options{noWaiter: true}},
+		{"killed members are counted", "one of six is killed", options{ghosts: true}},
+		{"a name is looked at again when its lease is lost", "a loss is ignored", options{endsAtLoss: true}},
+		{"names are taken as soon as the presence is there", "Redis is away for longer than a TTL", rules(func(r *Rules) { r.Settle = 0 })},
+		{"no sweep", "a foreign program releases a name", rules(func(r *Rules) { r.SweepEvery = 1 << 40 })},
+		{"a member never has more than its share", "the lists differ", rules(func(r *Rules) { r.LookAgain = never })},
+		{"dying leases are not looked at again", "one of six is killed, of 600 names", rules(func(r *Rules) { r.Dying = 0 })},
+		{"no mark", "functions that take half a minute to return", rules(func(r *Rules) { r.MarkAfter = never })},
+		{"a deaf holder is asked for ever", "a holder is deaf", rules(func(r *Rules) { r.DeafAfter = 1 << 40 })},
+		{"an asker does not leave", "three join three", rules(func(r *Rules) { r.Wait = never })},
+		{"a free name with a dead waiter is left alone", "askers are killed, and then a holder", rules(func(r *Rules) { r.SecondLook = never })},
+	} {
+		t.Run(bug.name, func(t *testing.T) {
+			all := scenarios()
+			s := all[slices.IndexFunc(all, func(s scenario) bool { return s.name == bug.by })]
+			c := s.complaint(2*s.seeds, bug.opts)
+			assert.NotEmpty(t, c)
+			t.Log(c)
+		})
+	}
+}
+
+// holder returns a member that runs n names, and counts as many members as it was told.
+func holder(t *testing.T, n int) *Member {
+	t.Helper()
+	m := New("a#1", Default(tenSeconds), rand.New(rand.NewPCG(1, 1)))
+	m.SetNames(0, list(n))
+	m.Presence(0, true)
+	var looks []Look
+	for _, name := range m.Tick(2*time.Second, 1) {
+		looks = append(looks, Look{Name: name, Free: true})
+	}
+	for _, c := range m.Looked(2*time.Second, looks) {
+		require.Equal(t, Take, c.Kind)
+		require.True(t, m.Granted(2*time.Second, c.Name))
+	}
+	require.Equal(t, n, m.Share())
+	return m
+}
+
+// The text of an ask stays with the lease when its asker has gone.
+func TestAnAskCountsForOneWait(t *testing.T) {
+	m := holder(t, 4)
+	now, ask := 10*time.Second, askText(0, 7, "b#2")
+	assert.Equal(t, Ignore, m.Wanted(now, "n00000", 0, ask), "nobody waits")
+	now += m.rules.Wait + 1
+	assert.Equal(t, Ignore, m.Wanted(now, "n00000", 1, ask), "somebody else waits now")
+	assert.Equal(t, Consent, m.Wanted(now, "n00000", 1, askText(0, 8, "b#2")), "it asks again")
+	assert.Equal(t, 1, m.Given())
+	assert.Equal(t, Ignore, m.Wanted(now, "n00000", 1, ask), "it has consented")
+	assert.Equal(t, Remark, m.Wanted(now+time.Second, "n00000", 1, ask))
+	assert.Equal(t, Ignore, m.Wanted(now+time.Second, "n00000", 1, Mark))
+}
+
+func TestAHolderKeepsAsManyAsTheAskerWillHave(t *testing.T) {
+	m := holder(t, 4)
+	for p, want := range map[int]Answer{4: Ignore, 3: Ignore, 2: Consent} {
+		assert.Equal(t, want, m.Wanted(10*time.Second, "n00000", 1, askText(p, 7, "b#2")), p)
+	}
+	for _, text := range []string{"", "deploy", "spread1", "spread1 -1 7 b", "spread1 x 7 b", "spread2 0 7 b", Mark} {
+		assert.Equal(t, Ignore, m.Wanted(10*time.Second, "n00001", 1, text), text)
+	}
+}
+
+// A holder is not shown the same text twice.
+func TestTwoAsksDiffer(t *testing.T) {
+	m := New("b#2", Default(tenSeconds), rand.New(rand.NewPCG(1, 1)))
+	m.SetNames(0, list(4))
+	m.Presence(0, true)
+	texts, now := map[string]bool{}, 2*time.Second
+	for range 1000 {
+		now += time.Second
+		var looks []Look
+		for _, name := range m.Tick(now, 2) {
+			looks = append(looks, Look{Name: name, Holder: "a#1", TTL: tenSeconds})
+		}
+		for _, c := range m.Looked(now, looks) {
+			if c.Kind == Leave {
+				m.Ended(now, c.Name)
+				continue
+			}
+			require.Equal(t, Ask, c.Kind)
+			assert.False(t, texts[c.Text], c.Text)
+			texts[c.Text] = true
+		}
+	}
+	assert.Greater(t, len(texts), 10)
+}

@@ -1,0 +1,232 @@
+package balance
+
+import (
+	"slices"
+	"time"
+)
+
+// Look is what the nodes have shown of a name.
+type Look struct {
+	Name    string
+	Free    bool          // no node shows a holder
+	Holder  string        // its ID; "" if the nodes do not agree on one
+	Marked  bool          // the holder has said that the name is about to be free
+	TTL     time.Duration // how long the holder has it unless it renews; negative for ever, 0 if they do not agree
+	Waiters int           // that were counted; dead ones may be among them
+}
+
+// sight is the last look at a name.
+type sight struct {
+	Look
+	at   time.Duration
+	free time.Duration // since when looks have shown it free
+}
+
+// round is a look at all names that the member has not got itself.
+type round struct {
+	left []string // in random order
+	free bool     // one was free
+	took bool     // one was taken
+}
+
+// Tick says how many members were counted, the own one included if its presence is held. It returns the names to look
+// at now; Looked gets what they show. A tick without a majority of the nodes is left out.
+func (m *Member) Tick(now time.Duration, counted int) (look []string) {
+	m.ticks++
+	if !m.present {
+		counted++
+	}
+	m.change(now, counted)
+	if !m.settled(now) {
+		return nil
+	}
+	look, most := m.looksAgain(now), chunk(len(m.names))
+	if len(look) >= most {
+		m.chance.Shuffle(len(look), func(i, k int) { look[i], look[k] = look[k], look[i] })
+		return look[:most]
+	}
+	if m.round == nil && now >= m.due {
+		m.round, m.due = &round{left: m.without(m.names)}, never
+		m.chance.Shuffle(len(m.round.left), func(i, k int) { m.round.left[i], m.round.left[k] = m.round.left[k], m.round.left[i] })
+		if len(m.round.left) == 0 {
+			m.round = nil
+		}
+	}
+	switch {
+	case m.round != nil:
+		for _, name := range m.round.left {
+			if len(look) == most {
+				break
+			}
+			if _, due := m.again[name]; m.jobs[name] == nil && (!due || now < m.again[name]) { // else it is in look
+				look = append(look, name)
+			}
+		}
+	case m.ticks%m.rules.SweepEvery == 0 && len(m.names) > 0:
+		m.sweep = (m.sweep + 1) % len(m.names)
+		if name := m.names[m.sweep]; m.jobs[name] == nil && !slices.Contains(look, name) {
+			look = append(look, name)
+		}
+	}
+	return look
+}
+
+// without returns the names that have no job.
+func (m *Member) without(names []string) (others []string) {
+	for _, name := range names {
+		if m.jobs[name] == nil {
+			others = append(others, name)
+		}
+	}
+	return others
+}
+
+// looksAgain returns the names that were asked for, and those that were to be looked at again by now.
+func (m *Member) looksAgain(now time.Duration) (look []string) {
+	for name, j := range m.jobs {
+		if j.state == Asking && now-j.since >= m.rules.Gap {
+			look = append(look, name)
+		}
+	}
+	for name, at := range m.again {
+		if now >= at {
+			look = append(look, name)
+		}
+	}
+	slices.Sort(look) // a map has no order that a seed repeats
+	return look
+}
+
+// change notices that the members, the list or the own share have changed, and plans a round.
+func (m *Member) change(now time.Duration, counted int) {
+	share := m.Share()
+	changed := counted != m.members || m.relisted || share < m.shares
+	m.members = counted
+	lo, hi := m.bounds()
+	if changed {
+		m.rounds = 0
+		switch {
+		case share < lo:
+			m.gap = m.rules.Gap
+			m.plan(now, 0)
+		case share < hi || m.relisted:
+			m.plan(now, m.upTo(m.rules.Head))
+		}
+	}
+	m.relisted, m.shares = false, share
+}
+
+// upTo returns a random time.
+func (m *Member) upTo(d time.Duration) time.Duration {
+	return time.Duration(m.chance.Int64N(int64(d) + 1))
+}
+
+// plan has a round begin after a time, and not sooner after the last one than the gap.
+func (m *Member) plan(now, after time.Duration) {
+	if now-m.ended > 2*m.rules.TTL {
+		m.gap = m.rules.Gap
+	}
+	m.due = min(m.due, max(now+after, m.ended+m.gap))
+}
+
+// Looked says what the names show that Tick returned; a name that got no answer of a majority is left out, and
+// will be looked at again. It is called after each Tick, also if that returned no names.
+func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
+	seen := make(map[string]bool, len(looks))
+	for _, l := range looks {
+		seen[l.Name] = true
+		delete(m.again, l.Name)
+		if j := m.jobs[l.Name]; j != nil {
+			commands = append(commands, m.waited(now, j, l)...)
+			continue
+		}
+		if m.listed[l.Name] {
+			commands = append(commands, m.saw(now, l)...)
+		}
+	}
+	if m.round != nil {
+		m.round.took = m.round.took || len(commands) > 0
+		m.round.left = slices.DeleteFunc(m.round.left, func(name string) bool {
+			return seen[name] || m.jobs[name] != nil || !m.listed[name]
+		})
+		if len(m.round.left) == 0 {
+			commands = append(commands, m.finish(now)...)
+		}
+	} else if _, hi := m.bounds(); len(looks) > 0 && m.Share() < hi && m.richer(now) {
+		m.plan(now, 0)
+	}
+	m.shares = max(m.shares, m.Share()) // a fall is for the next tick to notice
+	return commands
+}
+
+// waited decides whether a wait goes on: not if another asker has got the name, or its holder does not give it.
+func (m *Member) waited(now time.Duration, j *job, l Look) []Command {
+	moved := !l.Free && l.Holder != "" && l.Holder != j.from
+	switch {
+	case j.state != Asking || now < j.until && !moved:
+		return nil
+	case l.Marked:
+		j.until = now + m.rules.TTL
+		return nil
+	case !moved:
+		m.missed(now, j.from, j.batch)
+	}
+	m.move(now, j, Ending)
+	return []Command{{Kind: Leave, Name: j.name}}
+}
+
+// saw takes the name if it is free and the member's turn, and remembers it otherwise.
+func (m *Member) saw(now time.Duration, l Look) []Command {
+	s := m.seen[l.Name]
+	if s == nil || !s.Free || now-s.at > 2*m.rules.LookAgain { // after so long it was perhaps not free all the time
+		s = &sight{free: now}
+		m.seen[l.Name] = s
+	}
+	s.Look, s.at = l, now
+	if !l.Free {
+		switch {
+		case l.TTL >= 0 && l.TTL < m.rules.Dying:
+			m.again[l.Name] = now + max(l.TTL, m.rules.Gap)
+		case l.Marked && l.Waiters == 0: // it will be free, and nobody gets it then
+			m.again[l.Name] = now + m.rules.Head
+		}
+		return nil
+	}
+	if m.round != nil {
+		m.round.free = true
+	}
+	_, hi := m.bounds()
+	switch age := now - s.free; {
+	case l.Waiters > 0 && age < m.rules.SecondLook:
+		m.again[l.Name] = s.free + m.rules.SecondLook
+	case m.Share() < hi || age >= m.rules.LookAgain:
+		m.start(now, l.Name, Taking)
+		return []Command{{Kind: Take, Name: l.Name}}
+	default:
+		m.again[l.Name] = s.free + m.rules.LookAgain + m.upTo(m.rules.LookAgain/2)
+	}
+	return nil
+}
+
+// finish ends a round: it asks for names, and plans the next round.
+func (m *Member) finish(now time.Duration) (commands []Command) {
+	r := m.round
+	m.round, m.ended = nil, now
+	lo, hi := m.bounds()
+	if !r.free {
+		want := max(lo-m.Share(), 0)
+		if want == 0 && m.Share() < hi && m.rounds > 0 {
+			want = 1
+		}
+		commands = m.ask(now, min(want, m.rules.AtOnce))
+	}
+	m.rounds++
+	m.gap = min(2*m.gap, max(m.rules.TTL, m.rules.Gap))
+	if r.took || len(commands) > 0 {
+		m.gap = m.rules.Gap
+	}
+	if p := m.Share(); p < lo || p < hi && (r.free || m.richer(now)) {
+		m.plan(now, 0)
+	}
+	return commands
+}

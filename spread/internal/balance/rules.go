@@ -1,0 +1,67 @@
+package balance
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rules are the numbers of the method. All members of a group should have the same.
+type Rules struct {
+	TTL  time.Duration // of the leases
+	Tick time.Duration // between two ticks, ±20 %
+	// Settle is how long a member must have had its presence before it takes or asks for anything: after Redis was
+	// away, the other members' presences are back by then, and the count is right.
+	Settle time.Duration
+	Gap    time.Duration // the shortest time between two rounds; it doubles up to a TTL while they achieve nothing
+	// Head is how long a member that has its share at most waits before a round, so that the needy ones go first.
+	Head time.Duration
+	// Wait is how long an asker waits: the ask reaches the holder with its next renewal, and the mark comes MarkAfter
+	// later.
+	Wait      time.Duration
+	AskAfter  time.Duration // from queueing for a name to asking its holder, which gives to a waiter only
+	MarkAfter time.Duration // a holder whose function runs on for so long after consent marks the name
+	// SecondLook is between two looks at a free name that somebody seems to wait for: a live waiter has it by then.
+	SecondLook time.Duration
+	// LookAgain is how long a name must stay free until a member takes it that has its share: the members that list
+	// it and have less had this time.
+	LookAgain  time.Duration
+	Dying      time.Duration // a lease with less time left was not renewed, and ends soon
+	SweepEvery int           // ticks between two looks at one name while there is no round
+	DeafAfter  int           // waits in a row in which a holder gave nothing; then it is not asked
+	DeafFor    time.Duration // the first time; doubled up to 8 times as much
+	AtOnce     int           // names that are asked for at one time
+}
+
+// Default returns the rules for a TTL.
+func Default(ttl time.Duration) Rules {
+	return Rules{
+		TTL: ttl, Tick: time.Second, Settle: time.Second, Gap: time.Second, Head: ttl / 3,
+		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: time.Second,
+		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 2,
+		DeafAfter: 2, DeafFor: 2 * ttl, AtOnce: 64,
+	}
+}
+
+// chunk is how many of n names a member looks at in a tick.
+func chunk(n int) int { return max(64, n/4) }
+
+// Mark is what a holder asks itself when it has consented and its function still runs: the name is about to be free.
+const Mark = "spread1 yields"
+
+// askText is the text with which a member that has p names asks for another one. The number makes it differ from
+// the last one: a holder is not shown the same text twice.
+func askText(p int, number uint32, id string) string {
+	return fmt.Sprintf("spread1 %d %08x %s", p, number, id)
+}
+
+// parseAsk returns how many names the asker had.
+func parseAsk(text string) (p int, ok bool) {
+	words := strings.SplitN(text, " ", 4)
+	if len(words) < 4 || words[0] != "spread1" {
+		return 0, false
+	}
+	p, err := strconv.Atoi(words[1])
+	return p, err == nil && p >= 0
+}
