@@ -3,9 +3,7 @@ package quorumlock
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
@@ -132,100 +130,6 @@ func (sh *shard) addEnd(s *Status, h *quorum.Holding, asOf clock.Validity) {
 	if h.Until != quorum.Never {
 		s.TTL, s.Until = h.Until.Sub(asOf), sh.m.clock.Time(h.Until)
 	}
-}
-
-// List yields the state of each name that begins with prefix ("" for all names) and is held or
-// waited for, once and in no order, as Inspect returns it. A name that is held all the time is
-// found; one that is acquired or released meanwhile may be missing. Status.Held is false for a name
-// that is just being acquired or released, and for what a crashed holder has left on a minority of
-// the nodes, until that ends.
-//
-// List looks at the names of all keys of a majority of the nodes, one node after the other, with
-// SCAN in steps of about 250 keys and pauses of 2 ms. So it takes a server about a tenth of its
-// time, and about 10 s for a million keys. Each name that is found costs every node a read, as
-// Inspect does. Stop the iteration when you have what you need; for one name, use Inspect or
-// Observe. The iterator keeps the names that it has found until it ends.
-//
-// The user of the nodes needs the right +scan in addition to those in docs/reference.md. This right
-// shows the names of all keys of a server.
-//
-// If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts
-// the nodes that were scanned, or those that answered about a name), joined with ctx.Err() and ctx's
-// cause if ctx ended; ErrClosed; or ErrInvalid, for a prefix with which no name can begin. Each range
-// over the iterator is a new scan. It is safe for concurrent use.
-func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, error] {
-	return func(yield func(Status, error) bool) {
-		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""
-			yield(Status{}, err)
-			return
-		}
-		l := &listing{shard: m.shard, ctx: ctx, yield: yield, names: m.shard.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
-		for keys := range l.names.Pages(ctx) {
-			for group := range slices.Chunk(keys, listed) {
-				if !l.inspect(group) {
-					return
-				}
-			}
-		}
-		if !l.names.Complete() {
-			yield(Status{}, l.incomplete(prefix))
-		}
-	}
-}
-
-// listed is how many names List asks the nodes about at one time.
-const listed = 64
-
-// listing is a range over the names of List.
-type listing struct {
-	shard *shard
-	ctx   context.Context // it lives as long as the range
-	names *observe.Names
-	yield func(Status, error) bool
-}
-
-// inspect yields the states of locks, and returns false when nothing more is to be yielded.
-func (l *listing) inspect(keys []string) bool {
-	names := make([]string, 0, len(keys))
-	for _, key := range keys {
-		if name := strings.TrimPrefix(key, l.shard.m.cfg.Prefix); checkName(name) == nil { // another program's key may begin like ours
-			names = append(names, name)
-		}
-	}
-	timeout := l.names.Timeout()
-	all := make([]*ensemble.Answers, len(names))
-	for i, name := range names {
-		all[i] = l.shard.read(wire.LockKey(l.shard.m.cfg.Prefix, name), timeout)
-	}
-	for _, answers := range all {
-		answers.Wait(l.ctx, timeout)
-	}
-	for i, answers := range all {
-		s, err := l.shard.status(names[i], answers), enough(l.ctx, l.shard.ensemble, "inspect", names[i], answers)
-		if err != nil && l.shard.m.life.ending() {
-			err = ErrClosed
-		}
-		if err != nil {
-			l.yield(s, err)
-			return false
-		}
-		if (s.Votes > 0 || s.Waiters > 0) && !l.yield(s, nil) {
-			return false
-		}
-	}
-	return true
-}
-
-// incomplete returns why too few nodes were scanned.
-func (l *listing) incomplete(prefix string) error {
-	if l.shard.m.life.ending() {
-		return ErrClosed
-	}
-	err := noQuorum(l.shard.ensemble, "list", prefix, l.names.Scanned, l.names.Problems)
-	if l.ctx.Err() != nil {
-		return errs.Ended(l.ctx, err, "stopped scanning")
-	}
-	return err
 }
 
 // inspectable returns why the nodes are not asked about a name.

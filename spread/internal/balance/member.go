@@ -3,6 +3,7 @@ package balance
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -48,6 +49,7 @@ const (
 	Take  Kind = iota // acquire the name without a wait, and run its function
 	Ask               // queue for the name, tell its holder the text after Rules.AskAfter, and run its function
 	Leave             // end the wait for the name that was asked for
+	Deaf              // report that a holder gives nothing; Name is its ID
 )
 
 // Answer is what a holder does when its name is wanted.
@@ -188,6 +190,12 @@ func (m *Member) Presence(now time.Duration, held bool) {
 // settled reports whether the member may take names.
 func (m *Member) settled(now time.Duration) bool { return m.present && now-m.since >= m.rules.Settle }
 
+// Waits reports whether the member still waits for a name that it asks for.
+func (m *Member) Waits(name string) bool {
+	j := m.jobs[name]
+	return j != nil && j.state == Asking
+}
+
 // Granted says that a lease was granted. It returns false if the function must not begin.
 func (m *Member) Granted(now time.Duration, name string) bool {
 	j := m.jobs[name]
@@ -232,7 +240,7 @@ func (m *Member) Wanted(now time.Duration, name string, waiters int, text string
 		return Ignore
 	}
 	p, ok := parseAsk(text)
-	if !ok {
+	if !ok || strings.HasSuffix(text, " "+m.id) { // its own ask comes late: it has got the name already
 		return Ignore
 	}
 	if text != j.text {

@@ -14,24 +14,27 @@ type peer struct {
 	rest   time.Duration // how long it was not asked the last time
 }
 
-// missed says that a holder still has a name at the end of a wait.
-func (m *Member) missed(now time.Duration, id string, batch int) {
+// missed says that a holder still has a name at the end of a wait. It returns whether the holder will not be asked for
+// some time.
+func (m *Member) missed(now time.Duration, id string, batch int) (deaf bool) {
 	p := m.peers[id]
 	if p == nil {
 		p = &peer{}
 		m.peers[id] = p
 	}
 	if p.batch == batch {
-		return // asks of one round are one wait
+		return false // asks of one round are one wait
 	}
 	p.batch = batch
 	if p.missed++; p.missed >= m.rules.DeafAfter {
+		deaf = true
 		p.missed = 0
 		p.rest = min(max(2*p.rest, m.rules.DeafFor), 8*m.rules.DeafFor)
 		p.until = now + p.rest
 	}
 	// IDs of former runs must not add up for months.
 	maps.DeleteFunc(m.peers, func(other string, p *peer) bool { return other != id && now-p.until > 32*m.rules.DeafFor })
+	return deaf
 }
 
 // holding is another member and the names that the last looks show for it.

@@ -109,7 +109,7 @@ func (p *proc) members() (n int) {
 }
 
 func (p *proc) tick() {
-	p.at(p.core.rules.Tick*8/10+p.w.between(0, p.core.rules.Tick*4/10), func() {
+	p.at(p.core.Pause(), func() {
 		if p.ending {
 			return
 		}
@@ -470,14 +470,6 @@ func (w *world) settle(group string, names func() []string, most time.Duration) 
 			return most, err
 		}
 	}
-}
-
-func sorted[V any](m map[string]V) (keys []string) {
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func list(n int) (names []string) {

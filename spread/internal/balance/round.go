@@ -116,6 +116,9 @@ func (m *Member) change(now time.Duration, counted int) {
 	m.relisted, m.shares = false, share
 }
 
+// Pause returns how long the member waits for the next tick.
+func (m *Member) Pause() time.Duration { return m.rules.Tick*4/5 + m.upTo(m.rules.Tick*2/5) }
+
 // upTo returns a random time.
 func (m *Member) upTo(d time.Duration) time.Duration {
 	return time.Duration(m.chance.Int64N(int64(d) + 1))
@@ -145,7 +148,7 @@ func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 		}
 	}
 	if m.round != nil {
-		m.round.took = m.round.took || len(commands) > 0
+		m.round.took = m.round.took || slices.ContainsFunc(commands, func(c Command) bool { return c.Kind == Take })
 		m.round.left = slices.DeleteFunc(m.round.left, func(name string) bool {
 			return seen[name] || m.jobs[name] != nil || !m.listed[name]
 		})
@@ -160,19 +163,19 @@ func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 }
 
 // waited decides whether a wait goes on: not if another asker has got the name, or its holder does not give it.
-func (m *Member) waited(now time.Duration, j *job, l Look) []Command {
-	moved := !l.Free && l.Holder != "" && l.Holder != j.from
+func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) {
+	moved := !l.Free && l.Holder != "" && l.Holder != j.from && l.Holder != m.id
 	switch {
 	case j.state != Asking || now < j.until && !moved:
 		return nil
 	case l.Marked:
 		j.until = now + m.rules.TTL
 		return nil
-	case !moved:
-		m.missed(now, j.from, j.batch)
+	case !moved && m.missed(now, j.from, j.batch):
+		commands = append(commands, Command{Kind: Deaf, Name: j.from})
 	}
 	m.move(now, j, Ending)
-	return []Command{{Kind: Leave, Name: j.name}}
+	return append(commands, Command{Kind: Leave, Name: j.name})
 }
 
 // saw takes the name if it is free and the member's turn, and remembers it otherwise.

@@ -14,26 +14,26 @@ type scenario struct {
 	run   func(w *world) (complaint string)
 }
 
-const tenSeconds = 10 * time.Second // the default TTL
+const longTTL = 10 * time.Second // the default TTL
 
 // group starts members with a list, and waits until they are even.
 func (w *world) group(members, names int) []string {
 	all := list(names)
 	for range members {
-		w.join("g", tenSeconds, all)
+		w.join("g", longTTL, all)
 	}
-	if _, err := w.settle("g", func() []string { return all }, 20*tenSeconds); err != nil {
+	if _, err := w.settle("g", func() []string { return all }, 20*longTTL); err != nil {
 		w.fail("at the start: %v", err)
 	}
-	w.run(w.between(0, 3*tenSeconds))
+	w.run(w.between(0, 3*longTTL))
 	w.moves, w.asks, w.looks, w.gaps = 0, 0, 0, nil
 	return all
 }
 
 // within waits until the group is even, and complains about the time it took, or about too many moves.
 func (w *world) within(names []string, ttls float64, moves int) string {
-	took, err := w.settle("g", func() []string { return names }, 20*tenSeconds)
-	switch limit := time.Duration(ttls * float64(tenSeconds)); {
+	took, err := w.settle("g", func() []string { return names }, 20*longTTL)
+	switch limit := time.Duration(ttls * float64(longTTL)); {
 	case err != nil:
 		return err.Error()
 	case took > limit:
@@ -53,9 +53,9 @@ func (w *world) given() (n int) {
 }
 
 // idle returns how many names of a list nobody runs.
-func (w *world) idle(group string, names []string) (idle []string) {
+func (w *world) idle(names []string) (idle []string) {
 	for _, name := range names {
-		if l := w.lock(group + "/" + name); w.free(l) || !l.holder.runs {
+		if l := w.lock("g/" + name); w.free(l) || !l.holder.runs {
 			idle = append(idle, name)
 		}
 	}
@@ -66,18 +66,18 @@ func scenarios() []scenario {
 	return []scenario{
 		{"a fourth joins three", 30, func(w *world) string {
 			names := w.group(3, 60)
-			w.join("g", tenSeconds, names)
+			w.join("g", longTTL, names)
 			return w.within(names, 1, 16)
 		}},
 		{"a seventh joins six", 30, func(w *world) string {
 			names := w.group(6, 60)
-			w.join("g", tenSeconds, names)
+			w.join("g", longTTL, names)
 			return w.within(names, 1, 10)
 		}},
 		{"three join three", 30, func(w *world) string {
 			names := w.group(3, 60)
 			for range 3 {
-				w.join("g", tenSeconds, names)
+				w.join("g", longTTL, names)
 			}
 			return w.within(names, 2, 36)
 		}},
@@ -102,7 +102,7 @@ func scenarios() []scenario {
 				w := newWorld(w.chance.Uint64(), w.opts)
 				names := w.group(6, 600)
 				w.procs[0].kill()
-				took, err := w.settle("g", func() []string { return names }, 20*tenSeconds)
+				took, err := w.settle("g", func() []string { return names }, 20*longTTL)
 				if err != nil {
 					return err.Error()
 				}
@@ -150,11 +150,11 @@ func scenarios() []scenario {
 		{"a fifth of the counts is wrong", 6, func(w *world) string {
 			names := w.group(3, 60)
 			w.opts.wrongView = 0.2
-			w.join("g", tenSeconds, names)
+			w.join("g", longTTL, names)
 			if c := w.within(names, 2, 18); c != "" {
 				return c
 			}
-			w.run(2 * tenSeconds)
+			w.run(2 * longTTL)
 			w.moves = 0
 			w.run(30 * time.Minute)
 			if w.moves > 0 {
@@ -167,12 +167,12 @@ func scenarios() []scenario {
 			for _, p := range w.procs {
 				p.slow = func(string) time.Duration { return 30 * time.Second }
 			}
-			w.join("g", tenSeconds, names)
+			w.join("g", longTTL, names)
 			return w.within(names, 0.6, 16)
 		}},
 		{"an asker is terminated", 30, func(w *world) string {
 			names := w.group(2, 40)
-			p := w.join("g", tenSeconds, names)
+			p := w.join("g", longTTL, names)
 			for w.asks == 0 {
 				w.run(10 * time.Millisecond)
 			}
@@ -188,7 +188,7 @@ func scenarios() []scenario {
 		}},
 		{"askers are killed, and then a holder", 40, func(w *world) string {
 			names := w.group(2, 12)
-			one, two := w.join("g", tenSeconds, names), w.join("g", tenSeconds, names)
+			one, two := w.join("g", longTTL, names), w.join("g", longTTL, names)
 			for w.asks < 4 {
 				w.run(10 * time.Millisecond)
 			}
@@ -202,9 +202,9 @@ func scenarios() []scenario {
 			names := w.group(4, 60)
 			w.procs[0].deaf = true
 			for range 3 {
-				w.join("g", tenSeconds, names)
+				w.join("g", longTTL, names)
 			}
-			w.run(5 * tenSeconds)
+			w.run(5 * longTTL)
 			if others := w.runs("g")[1:]; slices.Max(others)-slices.Min(others) > 1 {
 				return fmt.Sprintf("the others are uneven: %v", others)
 			}
@@ -220,8 +220,8 @@ func scenarios() []scenario {
 			w.procs[0].barred = true
 			w.procs[0].stop(12 * time.Second)
 			w.procs[1].term()
-			w.run(5 * tenSeconds)
-			if idle := w.idle("g", names); len(idle) > 0 {
+			w.run(5 * longTTL)
+			if idle := w.idle(names); len(idle) > 0 {
 				return fmt.Sprintf("nobody runs %v: %v", idle, w.runs("g"))
 			}
 			return ""
@@ -229,30 +229,30 @@ func scenarios() []scenario {
 		{"the lists differ", 20, func(w *world) string {
 			names := list(60)
 			for i, part := range [][]string{names[:40], names[20:], names, names[50:55]} {
-				w.join("g", tenSeconds, part)
+				w.join("g", longTTL, part)
 				if i%2 > 0 {
-					w.run(w.between(0, 2*tenSeconds))
+					w.run(w.between(0, 2*longTTL))
 				}
 			}
-			w.run(6 * tenSeconds)
-			if idle := w.idle("g", names); len(idle) > 0 {
+			w.run(6 * longTTL)
+			if idle := w.idle(names); len(idle) > 0 {
 				return fmt.Sprintf("nobody runs %v", idle)
 			}
 			w.moves = 0
 			w.run(30 * time.Minute)
-			if idle := w.idle("g", names); len(idle) > 0 || w.moves > 0 {
+			if idle := w.idle(names); len(idle) > 0 || w.moves > 0 {
 				return fmt.Sprintf("%d moves in a quiet time, idle %v", w.moves, idle)
 			}
 			return ""
 		}},
 		{"a foreign program holds three names", 5, func(w *world) string {
 			names := w.group(3, 30)
-			stranger := w.join("s", tenSeconds, nil)
+			stranger := w.join("s", longTTL, nil)
 			stranger.kill()
 			for _, name := range names[:3] {
 				w.lock("g/" + name).holder = &hold{p: stranger, expires: 24 * time.Hour, runs: true, asked: "x"}
 			}
-			w.run(5 * tenSeconds)
+			w.run(5 * longTTL)
 			if runs := w.runs("g"); slices.Max(runs)-slices.Min(runs) > 1 {
 				return fmt.Sprint("uneven: ", runs)
 			}
@@ -275,21 +275,21 @@ func scenarios() []scenario {
 		}},
 		{"a foreign program releases a name", 10, func(w *world) string {
 			names := list(31)
-			stranger := w.join("s", tenSeconds, nil)
+			stranger := w.join("s", longTTL, nil)
 			stranger.kill()
 			for _, name := range names[:1] {
 				l := w.lock("g/" + name)
 				l.holder = &hold{p: stranger, lock: l, expires: 24 * time.Hour, runs: true}
 			}
 			for range 3 {
-				w.join("g", tenSeconds, names)
+				w.join("g", longTTL, names)
 			}
 			w.run(5 * time.Minute)
 			for _, name := range names[:1] {
 				w.lock("g/" + name).holder = nil
 			}
 			w.run(2 * time.Minute)
-			if idle := w.idle("g", names); len(idle) > 0 {
+			if idle := w.idle(names); len(idle) > 0 {
 				return fmt.Sprintf("nobody runs %v", idle)
 			}
 			return ""

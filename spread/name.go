@@ -1,0 +1,162 @@
+package spread
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/spread/internal/balance"
+)
+
+// start starts the goroutines of a name, which Run joins: one acquires the name and runs its function, and for an ask
+// another one asks the holder. It is the only place with such goroutines. The caller holds mu.
+func (s *Member) start(base context.Context, c balance.Command) {
+	ctx, end := context.WithCancelCause(base)
+	s.ends[c.Name] = end
+	s.names.Go(func() {
+		defer end(nil)
+		s.acquire(ctx, c)
+	})
+	if c.Kind == balance.Ask {
+		s.names.Go(func() { s.ask(ctx, c) })
+	}
+}
+
+// acquire runs the function of a name under its lease, if it gets that.
+func (s *Member) acquire(ctx context.Context, c balance.Command) {
+	opts := s.options()
+	if c.Kind == balance.Take {
+		opts = s.options(quorumlock.WithWait(0))
+	}
+	err := s.m.Do(ctx, s.key(c.Name), func(ctx context.Context, l *quorumlock.Lease) error {
+		s.hold(ctx, l, c.Name)
+		return nil
+	}, opts...)
+	switch {
+	case err == nil || ctx.Err() != nil || errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, quorumlock.ErrClosed):
+	case errors.Is(err, quorumlock.ErrLost):
+		s.cfg.Log.Warn("spread: a name is lost", "group", s.cfg.Group, "name", c.Name, "error", err)
+	default:
+		s.failed("cannot acquire "+c.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ends, c.Name)
+	s.core.Ended(s.now(), c.Name)
+}
+
+// ask asks the holder of a name when this member waits for it: the holder gives to a waiter only.
+func (s *Member) ask(ctx context.Context, c balance.Command) {
+	if !sleep(ctx, s.rules.AskAfter) {
+		return
+	}
+	s.mu.Lock()
+	waits := s.core.Waits(c.Name)
+	s.mu.Unlock()
+	if waits {
+		_ = s.m.AskRelease(ctx, s.key(c.Name), c.Text) // without it the wait ends in vain
+	}
+}
+
+// hold runs the function of a name, and returns when it has.
+func (s *Member) hold(ctx context.Context, l *quorumlock.Lease, name string) {
+	s.mu.Lock()
+	granted := s.core.Granted(s.now(), name)
+	if granted {
+		s.own[name] = &NameStatus{Name: name, Token: l.Token(), Since: time.Now()}
+	}
+	s.mu.Unlock()
+	if !granted {
+		return
+	}
+	s.cfg.Log.Debug("spread: a name begins", "group", s.cfg.Group, "name", name, "token", l.Token())
+	returned := make(chan struct{}) // without capacity; closed when the function has returned
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watch(ctx, l, name, returned) })
+	defer func() { // also for a panic
+		close(returned)
+		watching.Wait()
+		s.mu.Lock()
+		delete(s.own, name)
+		s.mu.Unlock()
+	}()
+	s.repeat(ctx, l, name)
+	s.cfg.Log.Debug("spread: a name ends", "group", s.cfg.Group, "name", name, "token", l.Token(), "cause", context.Cause(ctx))
+}
+
+// repeat calls the function until its context or the lease ends.
+func (s *Member) repeat(ctx context.Context, l *quorumlock.Lease, name string) {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		began := time.Now()
+		err := s.cfg.Func(ctx, l, name)
+		if ctx.Err() != nil || l.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errReturned
+		}
+		if time.Since(began) >= time.Minute {
+			pause = time.Second
+		}
+		s.mu.Lock()
+		s.note(err)
+		if own := s.own[name]; own != nil {
+			own.Failures++
+			own.LastError = err
+		}
+		s.mu.Unlock()
+		s.cfg.Log.Warn("spread: a function has returned, and is called again", "group", s.cfg.Group, "name", name, "in", pause, "error", err)
+		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// watch tells the core who wants the name, and of its loss, until the function has returned.
+func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, returned <-chan struct{}) {
+	var last quorumlock.Wanted
+	wanted, ended := l.Wanted(), ctx.Done()
+	late := time.NewTimer(time.Hour)
+	late.Stop()
+	defer late.Stop()
+	for {
+		select {
+		case <-returned:
+			return
+		case <-l.Done():
+			s.mu.Lock()
+			s.core.Lost(s.now(), name)
+			s.mu.Unlock()
+			return
+		case <-ended:
+			ended = nil
+			late.Reset(s.rules.MarkAfter)
+		case <-late.C:
+			s.wanted(ctx, name, last)
+		case w, open := <-wanted:
+			if !open {
+				wanted = nil
+				continue
+			}
+			last = w
+			s.wanted(ctx, name, w)
+		}
+	}
+}
+
+// wanted has the core decide whether a name is given away.
+func (s *Member) wanted(ctx context.Context, name string, w quorumlock.Wanted) {
+	s.mu.Lock()
+	answer := s.core.Wanted(s.now(), name, w.Waiters, w.Reason)
+	if answer == balance.Consent {
+		s.end(name, errGiven)
+	}
+	s.mu.Unlock()
+	if answer == balance.Remark {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
+		defer cancel()
+		_ = s.m.AskRelease(ctx, s.key(name), balance.Mark) // the next value repeats it
+	}
+}

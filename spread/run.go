@@ -1,0 +1,217 @@
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/spread/internal/balance"
+)
+
+// Run takes names and runs their functions until ctx ends. Then it leaves the group, ends the contexts of all functions,
+// and returns when they have returned; their names go to the other members as they come free. The contexts of functions
+// have the values of ctx.
+//
+// It returns ctx.Err() and ctx's cause, if that is another error; ErrInvalid (an *quorumlock.InvalidError) for a bad
+// Config, a nil ctx, options that the Manager refuses, and a second call: a Member runs once; and ErrClosed when the
+// Manager was closed. Missing nodes are no reason to return.
+func (s *Member) Run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	base := context.WithoutCancel(ctx)
+	var presence sync.WaitGroup
+	presence.Go(func() { s.appear(ctx, fail) })
+	s.ticks(ctx, base)
+	presence.Wait() // the others' shares have grown when the names come free
+	s.mu.Lock()
+	for _, name := range s.core.Stop(s.now()) {
+		s.end(name, context.Cause(ctx))
+	}
+	s.mu.Unlock()
+	s.names.Wait()
+	if err, cause := ctx.Err(), context.Cause(ctx); !errors.Is(cause, err) {
+		if errors.Is(cause, quorumlock.ErrClosed) || errors.Is(cause, quorumlock.ErrInvalid) {
+			return cause
+		}
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return context.Cause(ctx)
+}
+
+// begin returns why Run cannot begin.
+func (s *Member) begin(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.wrong != nil:
+		return s.wrong
+	case ctx == nil:
+		return &quorumlock.InvalidError{What: "context", Bound: "must not be nil", Fix: "give context.Background()"}
+	case s.started:
+		return &quorumlock.InvalidError{What: "Run", Bound: "may be called once", Fix: "make another Member with New"}
+	}
+	s.started = true
+	return nil
+}
+
+// key returns the name of the lock of a name; that of "" is the presence.
+func (s *Member) key(name string) string { return s.cfg.Group + "/" + name }
+
+// options are those of all leases. The Manager's defaults for what delays a change of the holder do not apply.
+func (s *Member) options(more ...quorumlock.AcquireOption) []quorumlock.AcquireOption {
+	return append(more, quorumlock.WithTTL(s.cfg.TTL), quorumlock.WithHolder(s.id), quorumlock.WithMinHold(0), quorumlock.WithLockDelay(0))
+}
+
+// appear holds the presence until ctx ends. It ends Run for errors that do not pass.
+func (s *Member) appear(ctx context.Context, fail context.CancelCauseFunc) {
+	for ctx.Err() == nil {
+		l, err := s.m.Acquire(ctx, s.key(""), s.options(quorumlock.Shared())...)
+		switch {
+		case err == nil:
+			s.present(true)
+			select {
+			case <-l.Done():
+			case <-ctx.Done():
+			}
+			s.present(false)
+			if ctx.Err() != nil {
+				s.release(ctx, l)
+			}
+		case ctx.Err() != nil:
+		case errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrInvalid):
+			fail(err)
+		default:
+			s.failed("cannot join the group", err)
+			sleep(ctx, time.Second)
+		}
+	}
+}
+
+// release gives the presence back. What no node confirms expires.
+func (s *Member) release(ctx context.Context, l *quorumlock.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
+	defer cancel()
+	_ = l.Release(ctx)
+}
+
+func (s *Member) present(held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.Presence(s.now(), held)
+}
+
+// sleep waits, and returns false when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ticks has the core decide, again and again, until ctx ends.
+func (s *Member) ticks(ctx, base context.Context) {
+	for {
+		s.mu.Lock()
+		pause := s.core.Pause()
+		s.mu.Unlock()
+		if !sleep(ctx, pause) {
+			return
+		}
+		s.tick(ctx, base)
+	}
+}
+
+// tick counts the members, looks at names, and carries out what follows.
+func (s *Member) tick(ctx, base context.Context) {
+	members, err := s.m.Inspect(ctx, s.key(""))
+	if err != nil {
+		s.refused(ctx, "cannot count the members", err)
+		return
+	}
+	s.mu.Lock()
+	names := s.core.Tick(s.now(), members.Readers)
+	s.mu.Unlock()
+	looks := s.look(ctx, names)
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.core.Looked(s.now(), looks) {
+		switch c.Kind {
+		case balance.Take, balance.Ask:
+			s.start(base, c)
+		case balance.Leave:
+			s.end(c.Name, errLapsed)
+		case balance.Deaf:
+			s.cfg.Log.Warn("spread: a member gives nothing away, and is not asked for some time", "group", s.cfg.Group, "member", c.Name)
+		}
+	}
+}
+
+// look asks the nodes about names. Those that come after an error are left out.
+func (s *Member) look(ctx context.Context, names []string) (looks []balance.Look) {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = s.key(name)
+	}
+	for status, err := range s.m.InspectAll(ctx, keys) {
+		if err != nil {
+			s.refused(ctx, "cannot look at the names", err)
+			break
+		}
+		looks = append(looks, sight(names[len(looks)], &status))
+	}
+	return looks
+}
+
+// sight is what the core needs of a status.
+func sight(name string, status *quorumlock.Status) balance.Look {
+	l := balance.Look{Name: name, Free: status.Votes == 0, Waiters: status.Waiters}
+	if status.Held {
+		l.Holder, l.TTL = status.Holder.Label, status.TTL
+		l.Marked = strings.HasSuffix(status.Holder.Asked, balance.Mark) // after the label of its Manager, if it has one
+		if l.Holder == "" {
+			l.Holder = status.Holder.Owner // another program's
+		}
+	}
+	return l
+}
+
+// refused notes an error of the nodes, unless Run ends.
+func (s *Member) refused(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil && !errors.Is(err, quorumlock.ErrClosed) {
+		s.failed(what, err)
+	}
+}
+
+// failed notes an error, and logs one a minute.
+func (s *Member) failed(what string, err error) {
+	s.mu.Lock()
+	s.note(err)
+	quiet := !s.warned.IsZero() && time.Since(s.warned) < time.Minute
+	if !quiet {
+		s.warned = time.Now()
+	}
+	s.mu.Unlock()
+	if !quiet {
+		s.cfg.Log.Warn("spread: "+what, "group", s.cfg.Group, "error", err)
+	}
+}
+
+// note counts an error. The caller holds mu.
+func (s *Member) note(err error) {
+	s.tally.Failures++
+	s.tally.LastError, s.tally.LastErrorAt = err, time.Now()
+}
