@@ -333,7 +333,7 @@ SYSTEMS ?= darwin/arm64 windows/amd64
 lint-systems:
 	@for system in $(SYSTEMS); do \
 		echo "-- build for $$system"; \
-		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./spread/... ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
 	done
 
 # Outside of the workspace: a module has to be complete by itself. The command's

@@ -55,7 +55,8 @@
 // Two options say what is asked of a name: [Shared] is a read lock, and a call without it the write lock of the
 // same name; [Permits] is a semaphore, and elects several leaders in Lead.
 // [Manager.Observe] follows who holds a name, [Manager.Inspect] shows it once, and
-// [Manager.List] shows the names that are held. [Lease.Wanted] tells a holder who waits for its
+// [Manager.List] shows the names that are held, and [Manager.InspectAll] names that are given. Package spread runs a
+// function for each of N names, spread evenly over the processes of a group. [Lease.Wanted] tells a holder who waits for its
 // lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely. [Lease.Detach] and
 // [Manager.Resume] hand a lease to another process.
 // [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority

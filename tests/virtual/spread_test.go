@@ -313,7 +313,8 @@ func TestInspectAllYieldsEachNameInOrder(t *testing.T) {
 		assert.Equal(t, names, all)
 		assert.Equal(t, []string{"7", "150"}, held)
 		count := 0
-		for range m.InspectAll(background, names) {
+		for _, err := range m.InspectAll(background, names) {
+			require.NoError(t, err)
 			if count++; count == 70 {
 				break
 			}
