@@ -158,6 +158,7 @@ func (m *Member) start(now time.Duration, name string, state State) *job {
 	m.jobs[name] = j
 	m.count[state]++
 	delete(m.again, name)
+	delete(m.seen, name)
 	return j
 }
 

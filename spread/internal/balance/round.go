@@ -181,7 +181,7 @@ func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) 
 // saw takes the name if it is free and the member's turn, and remembers it otherwise.
 func (m *Member) saw(now time.Duration, l Look) []Command {
 	s := m.seen[l.Name]
-	if s == nil || !s.Free || now-s.at > 2*m.rules.LookAgain { // after so long it was perhaps not free all the time
+	if s == nil || !s.Free || now-s.at > m.rules.LookAgain+2*m.rules.Tick { // after so long it was perhaps not free all the time
 		s = &sight{free: now}
 		m.seen[l.Name] = s
 	}
@@ -206,7 +206,8 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		m.start(now, l.Name, Taking)
 		return []Command{{Kind: Take, Name: l.Name}}
 	default:
-		m.again[l.Name] = s.free + m.rules.LookAgain + m.upTo(m.rules.LookAgain/2)
+		// With a look in between: another member may have taken it, and just have left.
+		m.again[l.Name] = now + m.rules.LookAgain/2 + m.upTo(m.rules.LookAgain/4)
 	}
 	return nil
 }

@@ -179,10 +179,9 @@ func scenarios() []scenario {
 			w.run(w.between(200*time.Millisecond, time.Second))
 			p.term()
 			c := w.within(names, 1.5, 30)
-			for _, gap := range w.gaps {
-				if gap > 100*time.Millisecond {
-					return fmt.Sprintf("a name that was given away had no runner for %v", gap)
-				}
+			late := slices.DeleteFunc(w.gaps, func(gap time.Duration) bool { return gap < 100*time.Millisecond })
+			if len(late) > 2 { // it may leave while the functions return
+				return fmt.Sprintf("%d names that were given away had no runner for %v", len(late), slices.Max(late))
 			}
 			return c
 		}},
