@@ -21,7 +21,7 @@
 //
 // There is no leader and no table. A member counts the members, looks who holds which name, takes free names until it has
 // its share, and asks the richest member for one of its names by [quorumlock.Manager.AskRelease]; that one gives it away
-// while it has at least two more. The rules, and what was measured, are in docs/adr/0064 of
+// while it has at least two more. The rules, and what was measured, are in docs/adr/0065 of
 // the repository.
 //
 // The members of a group need the same nodes and prefix, and should have the same TTL and list. Who runs what is shown
