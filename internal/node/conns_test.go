@@ -22,7 +22,7 @@ func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 	})
 	go n.Run()
 	defer n.Close(context.Background(), nil, nil)
-	up := func() bool { return n.Health().Err == nil && n.link.conns.lost.Load() < n.link.conns.dialed.Load() }
+	up := func() bool { return n.Health().Err == nil && n.conns.lost.Load() < n.conns.dialed.Load() }
 	require.Eventually(t, up, 20*time.Second, time.Millisecond)
 	for range 30 {
 		server.MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -30,13 +30,13 @@ func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	server.Stop() // dials succeed, but greetings do not
-	before := n.link.conns.dialed.Load()
-	require.Eventually(t, func() bool { return n.link.conns.dialed.Load() > before+2 }, 20*time.Second, time.Millisecond)
+	before := n.conns.dialed.Load()
+	require.Eventually(t, func() bool { return n.conns.dialed.Load() > before+2 }, 20*time.Second, time.Millisecond)
 	server.Continue()
 	require.Eventually(t, up, 20*time.Second, time.Millisecond)
-	n.link.conns.mu.Lock()
-	defer n.link.conns.mu.Unlock()
-	assert.LessOrEqual(t, len(n.link.conns.open), 1)
+	n.conns.mu.Lock()
+	defer n.conns.mu.Unlock()
+	assert.LessOrEqual(t, len(n.conns.open), 1)
 }
 
 // endless is a connection from which everything can be read at once.

@@ -212,11 +212,11 @@ func FuzzGreeting(f *testing.F) {
 			},
 		})
 		defer n.cancel()
-		n.link.client = client
-		n.link.conns.dialed.Store(1)
+		n.client = client
+		n.conns.dialed.Store(1)
 		if guarded {
 			n.cfg.Guard = longest * time.Millisecond
-			n.link.vote = vote.New(n.cfg.Guard, 0)
+			n.vote = vote.New(n.cfg.Guard, 0)
 		}
 		withheld, err := n.greeter.greet(false)
 
@@ -233,8 +233,8 @@ func FuzzGreeting(f *testing.F) {
 			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
 			t.Errorf("%s, want votes withheld: %v", said, want.withheld)
-		case err == nil && field != 0 && n.link.vote.Lasts() != want.waits: // a random clock makes random sums
-			t.Errorf("%s, in quarantine %v, want %v", said, n.link.vote.Lasts(), want.waits)
+		case err == nil && field != 0 && n.vote.Lasts() != want.waits: // a random clock makes random sums
+			t.Errorf("%s, in quarantine %v, want %v", said, n.vote.Lasts(), want.waits)
 		}
 		for _, err := range []error{err, withheld} {
 			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {

@@ -50,7 +50,7 @@ func voting(t *testing.T, option rueidis.ClientOption, answer string) *Node {
 	n := New(Config{Option: option, Clock: func() (_ clock.Validity, _ clock.Steady) { return clock.Validity(time.Hour), clock.Steady(time.Hour) }})
 	t.Cleanup(func() {
 		n.cancel()
-		n.link.group.Run(func() {}, func() {}) // ends at once, and closes the connection
+		n.group.Run(func() {}, func() {}) // ends at once, and closes the connection
 		mu.Lock()
 		ended = true
 		mu.Unlock()
@@ -64,9 +64,9 @@ const says = "*8\r\n$4\r\nname\r\n$1\r\nm\r\n$2\r\nip\r\n$1\r\na\r\n$4\r\nport\r
 
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
 	require.NoError(t, n.greeter.mayVote())
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor-1))
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor-1))
 	require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed)
 	r := wire.Reply{Status: wire.Granted}
 	require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
@@ -78,7 +78,7 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	confirmed := time.Hour - time.Minute
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(confirmed))
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(confirmed))
 	last := confirmed + 9500*time.Millisecond // the clocks of two machines run at different rates
 	for kind, counts := range map[wire.Kind]bool{wire.Extend: false, wire.Heal: false, wire.Raise: false, wire.Mark: false, wire.Release: true, wire.Read: true} {
 		for sent, inTime := range map[time.Duration]bool{last: true, last + 1: false} {
@@ -96,7 +96,7 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
-	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, clock.Validity(time.Hour))
+	n.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, clock.Validity(time.Hour))
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
 	require.True(t, n.courier.conclude(&transfer{validity: clock.Validity(time.Hour), term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: wire.Extend}}, &r))
 	require.ErrorIs(t, r.Err, failover.ErrUnconfirmed)
@@ -104,7 +104,7 @@ func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 
 func TestAVoteOfAFormerTermDoesNotCount(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, clock.Validity(time.Hour))
+	n.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, clock.Validity(time.Hour))
 	require.NoError(t, n.greeter.mayVote())
 	for term, want := range map[master.Term]wire.Status{{Addr: "a:6379", Epoch: 7}: wire.Unknown, {Addr: "b:6379", Epoch: 8}: wire.Granted} {
 		r := wire.Reply{Status: wire.Granted}
@@ -148,12 +148,12 @@ func TestARenewalReliesOnANodeWhileThatRemembersTheList(t *testing.T) {
 	last := listed + n.cfg.Guard + looksPerList*checkEvery - 20*time.Second
 	for _, req := range []*wire.Request{renewals, heal} {
 		assert.Equal(t, wire.Done, status(req, last+1), "it has registered nothing there")
-		n.link.vote.Remembers = clock.Steady(last + 20*time.Second)
+		n.vote.Remembers = clock.Steady(last + 20*time.Second)
 		assert.Equal(t, wire.Done, status(req, last))
 		assert.Equal(t, wire.Unknown, status(req, last+1))
-		n.link.vote.Remembers = 0
+		n.vote.Remembers = 0
 	}
-	n.link.vote.Remembers = clock.Steady(last + 20*time.Second)
+	n.vote.Remembers = clock.Steady(last + 20*time.Second)
 	for _, kind := range []wire.Kind{wire.Release, wire.Read, wire.Mark, wire.Raise} {
 		assert.Equal(t, wire.Done, status(&wire.Request{Kind: kind}, time.Hour), "%v", kind)
 	}
@@ -173,12 +173,12 @@ func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Guard, n.greeter.identity = time.Hour, Identity{RunID: "run", ReplID: "data"}
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
 	withheld, err := n.greeter.guard() // without a connection it would fail
 	require.NoError(t, err)
 	require.NoError(t, withheld, "what keeps a lease goes on")
-	n.link.group.Confirm()
-	require.False(t, n.link.group.Unconfirmed())
+	n.group.Confirm()
+	require.False(t, n.group.Unconfirmed())
 	require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed)
 	n.report(nil)
 	require.ErrorIs(t, n.Health().Err, failover.ErrUnconfirmed)
@@ -190,13 +190,13 @@ func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.greeter.identity = Identity{RunID: "run", ReplID: "data"}
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
 	assert.Equal(t, "run.data.7", n.greeter.markerWord())
 	assert.EqualValues(t, 7, epochOf(n.greeter.markerWord()+" 1700000000000000 60000 nonce"))
 	assert.EqualValues(t, 0, epochOf("run 1700000000000000 60000 nonce"))
-	n.link.group = nil
+	n.group = nil
 	assert.Equal(t, "run", n.greeter.markerWord())
-	n.link.group = voting(t, masterSet, says).link.group
+	n.group = voting(t, masterSet, says).group
 }
 
 func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
@@ -257,11 +257,11 @@ func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
 
 func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 	n := voting(t, masterSet, "-NOAUTH Authentication required.\r\n")
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
-	n.link.group.Confirm()
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
+	n.group.Confirm()
 	n.report(nil)
 	require.NoError(t, n.Health().Err)
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
+	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
 	n.report(nil)
 	h := n.Health()
 	assert.True(t, h.Withheld, "leases go on")
@@ -277,17 +277,17 @@ func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 func TestAnAnswerFromAHalfMovedSlotEndsTheVotes(t *testing.T) {
 	for _, text := range []string{"TRYAGAIN Multiple keys request", "ASK 1 a:1", "Script attempted to access a non local key in a cluster node"} {
 		n := voting(t, master.SlotOption("{a}", nil), "")
-		n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour))
+		n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour))
 		require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed, "it has not been asked for a move")
-		n.link.group.Look("", clock.Validity(time.Hour))
+		n.group.Look("", clock.Validity(time.Hour))
 		require.NoError(t, n.greeter.mayVote())
-		n.link.greeted = 1
+		n.greeted = 1
 		status, err := wire.Classify(wire.OperationError(text))
 		require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &wire.Reply{Status: status, Err: err}))
 		require.ErrorIs(t, n.greeter.mayVote(), wire.ErrMoving)
-		assert.Zero(t, n.link.greeted, "the next greeting writes a new marker")
+		assert.Zero(t, n.greeted, "the next greeting writes a new marker")
 		r := wire.Reply{Status: wire.Granted}
-		require.True(t, n.courier.conclude(&transfer{term: n.link.group.Used()}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
+		require.True(t, n.courier.conclude(&transfer{term: n.group.Used()}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 		assert.Equal(t, wire.Unknown, r.Status, "a grant of a later request, which was on the wire")
 	}
 }

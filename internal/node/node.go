@@ -42,13 +42,13 @@ type Node struct {
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, done: make(chan struct{})}
 	n.link = link{cfg: &n.cfg, meter: newMeter(cfg.Drift), vote: vote.New(cfg.Guard, cfg.Drift), start: time.Now()}
-	n.link.life, n.cancel = context.WithCancel(context.Background())
-	_, n.link.addr = master.Name(&cfg.Option)
-	n.link.group = master.New(n.link.life, &n.cfg.Option, n.cfg.Clock, n.link.asideOption)
-	n.link.redial = backoff.NewExponentialBackOff(
+	n.life, n.cancel = context.WithCancel(context.Background())
+	_, n.addr = master.Name(&cfg.Option)
+	n.group = master.New(n.life, &n.cfg.Option, n.cfg.Clock, n.asideOption)
+	n.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
 		backoff.WithMaxElapsedTime(0))
-	n.link.conns.life, n.link.conns.wake, n.link.conns.open = n.link.life, n.lanes.wake, map[*watchedConn]struct{}{}
+	n.conns.life, n.conns.wake, n.conns.open = n.life, n.lanes.wake, map[*watchedConn]struct{}{}
 	n.lanes.index, n.lanes.signal, n.lanes.pace.most = cfg.Index, make(chan struct{}, 1), paceFirst
 	n.lanes.steady = func() clock.Steady { _, steady := n.cfg.Clock(); return steady }
 	n.health.Store(&Health{Err: wire.ErrConnecting})
@@ -58,13 +58,13 @@ func New(cfg Config) *Node {
 		link: &n.link, greeter: &n.greeter, lanes: &n.lanes,
 		toSend: make(chan *transfer), replied: make(chan struct{}), reader: wire.Reader{Unguarded: cfg.Guard == 0},
 	}
-	n.subscriber.cfg, n.subscriber.life, n.subscriber.channel = &n.cfg, n.link.life, n.greeter.script.channels+cfg.Manager
+	n.subscriber.cfg, n.subscriber.life, n.subscriber.channel = &n.cfg, n.life, n.greeter.script.channels+cfg.Manager
 	n.subscriber.check, n.subscriber.start = n.Check, make(chan struct{})
-	if n.link.group == nil { // that of a group may go to the next master already
+	if n.group == nil { // that of a group may go to the next master already
 		n.subscriber.compare = n.greeter.oneServer.compare
 	}
 	n.subscriber.option = func() rueidis.ClientOption {
-		return requiredOptions(n.link.life, n.link.option(false), n.link.conns.watchSubscriber)
+		return requiredOptions(n.life, n.option(false), n.conns.watchSubscriber)
 	}
 	return n
 }
@@ -82,7 +82,7 @@ func (n *Node) PostTogether(all []Posting) (taken int) { return n.lanes.post(all
 
 // Reading returns the last measurement of the node's clock, and false before the first
 // answer.
-func (n *Node) Reading() (Reading, bool) { return n.link.meter.last() }
+func (n *Node) Reading() (Reading, bool) { return n.meter.last() }
 
 // Subscribe makes the node wake the waiters of this Manager, over a connection of its
 // own: in RESP2, a push between the replies could not be distinguished from them. It
@@ -98,24 +98,24 @@ func (n *Node) Subscribe() { n.subscriber.subscribe() }
 func (n *Node) RunSubscriber() { n.subscriber.run() }
 
 // Addr returns the address of the node, or the name of its group.
-func (n *Node) Addr() string { return n.link.addr }
+func (n *Node) Addr() string { return n.addr }
 
 // Master returns the address of the group's master that the node was last connected to,
 // "" for a node that is one server, and before the first connection.
-func (n *Node) Master() string { return n.link.group.Used().Addr }
+func (n *Node) Master() string { return n.group.Used().Addr }
 
 // Voters returns what chooses the master of the node's group ("sentinel" or "slot"), how many Sentinels the group
 // has, or nodes its cluster, and how many of them are listed; "", 0 and 0 for a node that is one server.
-func (n *Node) Voters() (kind string, known, listed int) { return n.link.group.Voters() }
+func (n *Node) Voters() (kind string, known, listed int) { return n.group.Voters() }
 
 // VoterFaults returns what has to be fixed at the Sentinels or seeds of the node's group, though
 // a majority of them names the master; nil for a node that is one server.
-func (n *Node) VoterFaults() []error { return n.link.group.Faults() }
+func (n *Node) VoterFaults() []error { return n.group.Faults() }
 
 // RunGroup asks, until the node is closed, whether the term goes on, and drops the connections
 // of a term that is over. The worker then reports that the node votes, or does not, and its
 // warnings. It returns at once if the node is one server. It must be called once.
-func (n *Node) RunGroup() { n.link.group.Run(n.Check, n.link.conns.hangUp) }
+func (n *Node) RunGroup() { n.group.Run(n.Check, n.conns.hangUp) }
 
 // Check makes the worker greet the node again soon, and so read its clock.
 func (n *Node) Check() {
@@ -129,7 +129,7 @@ func (n *Node) Health() Health { return *n.health.Load() }
 // Silence returns for how long the node has owed an answer: to a batch, a PING or a
 // greeting. A failed connection is no answer. It is 0 if nothing was asked since the last
 // answer. now is of the steady clock.
-func (n *Node) Silence(now clock.Steady) time.Duration { return n.link.debt.age(now) }
+func (n *Node) Silence(now clock.Steady) time.Duration { return n.debt.age(now) }
 
 // SilenceError returns the error of a request that is not sent because the node is silent.
 func (n *Node) SilenceError(now clock.Steady) error {
@@ -142,7 +142,7 @@ func (n *Node) SilenceError(now clock.Steady) error {
 
 // Unread reports whether an answer of the node has come and is not read yet.
 func (n *Node) Unread() bool {
-	unread, _ := n.link.conns.peek()
+	unread, _ := n.conns.peek()
 	return unread
 }
 
@@ -157,5 +157,5 @@ func (n *Node) Relist() {
 func (n *Node) cut() {
 	n.cancel()
 	n.lanes.close()
-	n.link.conns.cut()
+	n.conns.cut()
 }

@@ -72,7 +72,7 @@ func (c *crowd) serve(i int) {
 		n.lanes.pace.most = acquireMax
 	}
 	c.busy[i] = true // answers to dropped requests lead to more requests
-	n.link.now = clock.Steady(c.now)
+	n.now = clock.Steady(c.now)
 	if n.take(); len(n.courier.batch) == 0 {
 		c.busy[i] = false
 		return

@@ -22,7 +22,7 @@ func TestWhatHasComeIsReadPastItsDeadline(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = there.Close() })
 	n := New(Config{})
-	conn := n.link.conns.watch(here)
+	conn := n.conns.watch(here)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.False(t, n.Unread())
 	_, err = there.Write([]byte("+OK"))

@@ -44,10 +44,10 @@ var circumstances = []circumstance{
 	{"quarantine", "stepped", func(n *Node, _ *transfer) { quarantineFor(n, time.Hour, wire.ErrClockStep) }},
 	{"quarantine", "quarantine over", func(n *Node, _ *transfer) { quarantineFor(n, -time.Hour, wire.ErrQuarantined) }},
 	{"withheld", "withheld", func(n *Node, _ *transfer) { withhold(n, &wire.ConfigError{Problem: "guard", Fix: "fix"}) }},
-	{"term", "unconfirmed", func(n *Node, _ *transfer) { n.link.group.Use(n.link.group.Used(), clock.Validity(time.Minute)) }},
-	{"term", "moved", func(n *Node, _ *transfer) { n.link.group.FoundMove() }},
+	{"term", "unconfirmed", func(n *Node, _ *transfer) { n.group.Use(n.group.Used(), clock.Validity(time.Minute)) }},
+	{"term", "moved", func(n *Node, _ *transfer) { n.group.FoundMove() }},
 	{"term", "former term", func(_ *Node, t *transfer) { t.term.Epoch-- }},
-	{"term", "one server", func(n *Node, t *transfer) { n.link.group, n.greeter.group, t.term = nil, nil, master.Term{} }},
+	{"term", "one server", func(n *Node, t *transfer) { n.group, n.greeter.group, t.term = nil, nil, master.Term{} }},
 	{"guard", "unguarded", func(n *Node, _ *transfer) { unguard(n) }},
 	{"lists", "listed", func(n *Node, _ *transfer) { n.cfg.Lists = listed{} }},
 	{"lists", "not listed yet", func(n *Node, _ *transfer) { n.cfg.Lists = listed{err: wire.ErrConnecting} }},
@@ -60,17 +60,17 @@ var circumstances = []circumstance{
 }
 
 func quarantineFor(n *Node, d time.Duration, reason error) {
-	n.link.start = n.link.start.Add(-2 * time.Hour)
-	n.link.vote.Quarantine(n.link.mono().Add(d-time.Hour), time.Hour*100/101, reason)
+	n.start = n.start.Add(-2 * time.Hour)
+	n.vote.Quarantine(n.mono().Add(d-time.Hour), time.Hour*100/101, reason)
 }
 
-func withhold(n *Node, err error) { n.link.vote.Withheld = err }
-func unguard(n *Node)             { n.link.vote.Unguarded = true }
+func withhold(n *Node, err error) { n.vote.Withheld = err }
+func unguard(n *Node)             { n.vote.Unguarded = true }
 func listedAt(n *Node, at clock.Steady) {
-	n.link.vote.Remembers = at.Add(n.cfg.Guard + looksPerList*checkEvery)
+	n.vote.Remembers = at.Add(n.cfg.Guard + looksPerList*checkEvery)
 }
-func refuse(n *Node, err error)                { n.link.vote.Refused = err != nil }
-func restarted(n *Node, was error) (now error) { return cmp.Or(n.link.vote.Withheld, was) }
+func refuse(n *Node, err error)                { n.vote.Refused = err != nil }
+func restarted(n *Node, was error) (now error) { return cmp.Or(n.vote.Withheld, was) }
 
 // said is a reply in words.
 func said(r *wire.Reply) string {
@@ -108,18 +108,18 @@ func decisions(t *testing.T, all ...circumstance) string {
 	under := func() (*Node, *transfer) {
 		n := voting(t, masterSet, says)
 		n.cfg.Window, n.cfg.Guard = 10*time.Second, 30*time.Second
-		n.link.vote = vote.New(n.cfg.Guard, 0)
+		n.vote = vote.New(n.cfg.Guard, 0)
 		term := master.Term{Addr: "a:6379", Epoch: 7}
-		n.link.group.Use(term, clock.Validity(time.Hour-failover.ConfirmedFor))
+		n.group.Use(term, clock.Validity(time.Hour-failover.ConfirmedFor))
 		n.greeter.marker = "marker"
 		sent := &transfer{term: term, validity: clock.Validity(time.Hour), steady: clock.Steady(time.Hour)}
 		for _, c := range all {
 			c.apply(n, sent)
 		}
-		sent.mono = n.link.mono()
+		sent.mono = n.mono()
 		t.Cleanup(func() {
-			if n.link.group == nil {
-				n.link.group = voting(t, masterSet, says).link.group
+			if n.group == nil {
+				n.group = voting(t, masterSet, says).group
 			}
 		})
 		return n, sent

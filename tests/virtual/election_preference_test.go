@@ -466,7 +466,7 @@ func TestAPanicOfAPreferenceEndsTheProcess(t *testing.T) {
 					cfg.Health = func(context.Context) error { panic("of Health") }
 				}
 			}, nil)
-			_ = <-one.done
+			t.Error("Run has returned", <-one.done)
 		})
 		return
 	}
