@@ -289,8 +289,8 @@ function shared()
   end
 
   function s.quit(lock, value, ticket, place, mode)
-    local ours = call('ZREM', lock .. '\255s', value) == 1
     local held = call('GETRANGE', lock, '0', '43')
+    local ours = (readers(held) or s.revoked(held)) and call('ZREM', lock .. '\255s', value) == 1
     local free = false
     local lease = s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value)
     if held == value or lease and string.sub(value, 33) ~= ' w ' then
