@@ -302,6 +302,18 @@ func ExampleManager_List() {
 	}
 }
 
+// The state of each of some names, in one exchange for 64 of them.
+func ExampleManager_InspectAll() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	for s, err := range m.InspectAll(ctx, []string{"shard/1", "shard/2", "shard/3"}) {
+		if err != nil {
+			log.Fatal(err) // the states that come after it are not known
+		}
+		fmt.Println(s.Name, s.Held, s.Holder.Label)
+	}
+}
+
 // One option, which the caller of a function chooses.
 func ExampleKind() {
 	var m *quorumlock.Manager // from New
