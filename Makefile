@@ -76,7 +76,7 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 # many tests were skipped, and why.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
-COMPUTING = ./internal/sim ./internal/quorum ./tests/virtual ./election
+COMPUTING = ./internal/sim ./internal/quorum ./tests/virtual ./election ./spread/internal/balance
 REALTIME = ./tests/differential ./quorumlocktest
 UNRACED = $(COMPUTING) $(REALTIME)
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest
