@@ -56,13 +56,13 @@ func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, err
 // listed is how many names List asks the nodes about at one time.
 const listed = 64
 
-// InspectAll yields the state of each name given, in their order, as Inspect returns it, also of names that nobody holds. It
+// InspectAll yields the state of each name given, in their order, as Inspect returns it, also of names that no one holds. It
 // asks about 64 names at one time, and needs no right that Inspect does not need: List finds the names of a prefix, with
 // SCAN. Each name costs every node a read.
 //
 // If a state is not known, the last pair has the error: ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
 // cause if ctx ended; ErrClosed; or ErrInvalid for the first bad name, before any node is asked. Each range over the
-// iterator asks again. It is safe for concurrent use, and names must not change meanwhile.
+// iterator asks again. It is safe for concurrent use, and names must not change during it.
 func (m *Manager) InspectAll(ctx context.Context, names []string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		for _, name := range names {

@@ -124,7 +124,7 @@ type candidate struct {
 	asking       bool          // an ask is under way
 	askNextAt    time.Duration // when to ask the holder of next again
 	askLeaderAt  time.Duration // when to ask the leader again
-	leaderlessAt time.Duration // since when nobody leads, if leaderless
+	leaderlessAt time.Duration // since when no one leads, if leaderless
 	leaderless   bool
 }
 
@@ -236,7 +236,7 @@ func (c *candidate) observed(s sight, now time.Duration) {
 	}
 }
 
-// leaderlessFor reports whether nobody has led for a time.
+// leaderlessFor reports whether no one has led for a time.
 func (c *candidate) leaderlessFor(d, now time.Duration) bool {
 	return c.leaderless && now-c.leaderlessAt >= d
 }
@@ -244,7 +244,7 @@ func (c *candidate) leaderlessFor(d, now time.Duration) bool {
 // healthy reports whether Health lets it lead.
 func (c *candidate) healthy() bool { return !c.checks || c.health.ok }
 
-// stays reports whether a candidate that waits may go on.
+// stays reports whether a candidate that waits may continue.
 func (c *candidate) stays(now time.Duration) bool {
 	return c.healthy() || c.leadAnyway > 0 && c.leaderlessFor(c.leadAnyway, now)
 }
@@ -268,7 +268,7 @@ func (c *candidate) settle(now time.Duration) {
 	}
 }
 
-// soon is half of a TTL, give or take a fifth: asks that came in step would replace each other for ever.
+// soon is half of a TTL, give or take a fifth: asks that came in step would replace each other forever.
 func (c *candidate) soon() time.Duration {
 	hi, _ := bits.Mul64(c.chance(), uint64(c.ttl/5))
 	return c.ttl*2/5 + time.Duration(hi)

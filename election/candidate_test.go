@@ -51,7 +51,7 @@ func (s *schedule) coreRules() rules {
 	return r
 }
 
-// constant prefers the same for ever.
+// constant prefers the same forever.
 func constant(v int) func(time.Duration) int { return func(time.Duration) int { return v } }
 
 // swinging prefers one value and another, for half a period each.

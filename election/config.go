@@ -47,7 +47,7 @@ func (c *Config) check() (settings, error) {
 	}
 	if len(c.Name)+len(nextSuffix) > mostName {
 		return s, invalid("Config.Name", fmt.Sprintf("(%d bytes)", len(c.Name)),
-			fmt.Sprintf("has to have at most %d bytes, because with Preference or Health the lease NAME%s is used as well, and a name has at most %d", mostName-len(nextSuffix), nextSuffix, mostName), "use a short readable text")
+			fmt.Sprintf("must have at most %d bytes, because with Preference or Health the lease NAME%s is used as well, and a name has at most %d", mostName-len(nextSuffix), nextSuffix, mostName), "use a short readable text")
 	}
 	return s, c.bounds(&s.rules)
 }
@@ -57,19 +57,19 @@ func (c *Config) bounds(r *rules) error {
 	const leave = "leave it out for the default, or give a larger one"
 	switch {
 	case r.ttl < 100*time.Millisecond || r.ttl > 24*time.Hour || r.ttl%time.Millisecond != 0:
-		return invalid("Config.TTL", r.ttl, "has to be 100ms to 24h in whole milliseconds", "leave it out for 10s")
+		return invalid("Config.TTL", r.ttl, "must be 100ms to 24h in whole milliseconds", "leave it out for 10s")
 	case r.margin < 1:
-		return invalid("Config.Margin", strconv.Itoa(c.Margin), "has to be at least 1", leave)
+		return invalid("Config.Margin", strconv.Itoa(c.Margin), "must be at least 1", leave)
 	case r.minReign < 3*r.ttl:
-		return invalid("Config.MinReign", r.minReign, fmt.Sprintf("has to be at least 3 TTL, which is %v", 3*r.ttl), "give a larger one, or a shorter TTL")
+		return invalid("Config.MinReign", r.minReign, fmt.Sprintf("must be at least 3 TTL, which is %v", 3*r.ttl), "give a larger one, or a shorter TTL")
 	case r.minReign > 24*365*time.Hour:
-		return invalid("Config.MinReign", r.minReign, "has to be at most a year", "leave Preference out if no leader shall yield")
+		return invalid("Config.MinReign", r.minReign, "must be at most a year", "leave Preference out if no leader shall yield")
 	case r.every < 0:
-		return invalid("Config.HealthEvery", c.HealthEvery, "has to be above 0", leave)
+		return invalid("Config.HealthEvery", c.HealthEvery, "must be above 0", leave)
 	case c.LeadAnyway < 0:
-		return invalid("Config.LeadAnyway", c.LeadAnyway, "has to be 0 (never) or more", leave)
+		return invalid("Config.LeadAnyway", c.LeadAnyway, "must be 0 (never) or more", leave)
 	case c.YieldWithin < 0:
-		return invalid("Config.YieldWithin", c.YieldWithin, "has to be 0 (at once) or more", leave)
+		return invalid("Config.YieldWithin", c.YieldWithin, "must be 0 (at once) or more", leave)
 	}
 	return nil
 }

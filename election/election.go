@@ -19,7 +19,7 @@ type Config struct {
 	// to return then. When it returns while the lease is held, Run ends, unless the leader yields: see
 	// [Elector.Yielding].
 	Lead func(ctx context.Context, l *quorumlock.Lease) error
-	// NewLeader is called with each holder, and when nobody holds the name, in the order in
+	// NewLeader is called with each holder, and when no one holds the name, in the order in
 	// which they were observed; nil means no calls. It is also called when no majority of the
 	// nodes has said who leads for an interval (Known is false). While it runs, changes in
 	// between are skipped.
@@ -30,13 +30,13 @@ type Config struct {
 	Acquire []quorumlock.AcquireOption
 
 	// Preference says how much this candidate should lead: the largest value leads. It is called 2 s after its last
-	// return, one call at a time, and has to be fast: while it does not return, its last value counts for a minute, and then
+	// return, one call at a time, and must be fast: while it does not return, its last value counts for a minute, and then
 	// this candidate neither asks nor yields. So it is with nil. A panic ends the process. Run waits for its return.
 	Preference func() int
 	// Margin is how much larger than the leader's a Preference must be. Default 1, at least 1.
 	Margin int
 	// MinReign is how long a leader leads before it yields to a larger Preference, and how long a candidate does not
-	// campaign after it was unhealthy, unless nobody leads. Default 10 min, at least 3 TTL.
+	// campaign after it was unhealthy, unless no one leads. Default 10 min, at least 3 TTL.
 	MinReign time.Duration
 	// Health says whether this candidate can lead. The first result decides, and later three errors in a row, or three
 	// nil. A leader that is unhealthy yields, and an unhealthy candidate does not campaign. It is called
@@ -47,7 +47,7 @@ type Config struct {
 	// HealthEvery is the pause between two calls of Health, and the deadline of one. Default 5 s; a negative one is
 	// ErrInvalid.
 	HealthEvery time.Duration
-	// LeadAnyway is for work that an unhealthy leader does better than none. Unhealthy, a leader goes on while nobody
+	// LeadAnyway is for work that an unhealthy leader does better than none. Unhealthy, a leader continues while no one
 	// waits, and a candidate campaigns after so long without a leader. Default 0: never.
 	LeadAnyway time.Duration
 	// YieldWithin is the time from the close of Yielding to the end of Lead's context. Default 0: at once.
@@ -130,7 +130,7 @@ func (e *Elector) Leader() quorumlock.Status { return *e.leader.Load() }
 // Yielding returns a channel of the present reign, or else of the last one. It is closed when this leader yields: Lead
 // should finish its step and return nil, and Run campaigns again. YieldWithin later, Lead's context ends, with ErrYielded or
 // ErrUnhealthy as its cause; from then on Run campaigns again whatever Lead returns, and before, another error than
-// nil ends Run. The lease is kept until Lead returns: a leader that goes on still leads alone.
+// nil ends Run. The lease is kept until Lead returns: a leader that continues still leads alone.
 //
 // The channel carries nothing. It is not closed when the reign ends in another way, so wait for Lead's context as
 // well. Before the first reign, and without Preference and Health, it is never closed. Call it in Lead, once in each reign.

@@ -121,7 +121,7 @@ type reigns struct {
 	lastShort time.Duration
 }
 
-// see takes an observation. What is unknown changes nothing: the same reign may go on.
+// see takes an observation. What is unknown changes nothing: the same reign may continue.
 func (r *reigns) see(s sight, now time.Duration) {
 	if !s.known {
 		return

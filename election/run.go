@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 type race struct {
 	e *Elector
 	settings
-	ctx    context.Context //nolint:containedctx // of this Run; it ends with the caller's, or when Run has to end
+	ctx    context.Context // of this Run; it ends with the caller's, or when Run must end
 	stop   context.CancelCauseFunc
 	core   *candidate
 	began  time.Time
@@ -40,11 +39,11 @@ type happening struct {
 	claim *claim
 }
 
-// claim is a call that waits for a lease, and then holds it until it has to end. Its goroutine writes lease and end
+// claim is a call that waits for a lease, and then holds it until it must end. Its goroutine writes lease and end
 // before it sends granted, and err and work before it sends ended.
 type claim struct {
 	which  lease
-	ctx    context.Context //nolint:containedctx // of the call
+	ctx    context.Context // of the call
 	cancel context.CancelFunc
 	answer chan bool // to granted of the name: whether to lead. Capacity 1, one value, never closed
 	lease  *quorumlock.Lease
@@ -305,7 +304,7 @@ func (r *race) ask(cmd command) {
 	r.tell(event{what: asked}, nil)
 }
 
-// pause waits, and reports whether Run goes on.
+// pause waits, and reports whether Run continues.
 func (r *race) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -337,40 +336,19 @@ func (r *race) check() {
 
 // ended returns what Run returns when the caller's context has ended: that, its cause, and what a call returned.
 func (r *race) ended(ctx context.Context) error {
-	var parts []error
-	if r.result != nil {
-		parts = append(parts, r.result)
-	}
+	err := r.result
 	for _, which := range []lease{nameLease, nextLease} {
-		if c := r.claims[which]; c != nil && c.err != nil && len(parts) == 0 {
-			parts = append(parts, c.err)
+		if c := r.claims[which]; c != nil && err == nil {
+			err = c.err
 		}
 	}
 	for _, end := range []error{ctx.Err(), context.Cause(ctx)} {
-		if len(parts) == 0 || !errors.Is(errors.Join(parts...), end) {
-			parts = append(parts, end)
+		switch {
+		case err == nil:
+			err = end
+		case !errors.Is(err, end):
+			err = fmt.Errorf("%w: %w", err, end) // on one line, which errors.Join is not
 		}
 	}
-	if len(parts) == 1 {
-		return fmt.Errorf("election %q ended: %w", r.e.cfg.Name, parts[0])
-	}
-	return &endError{fmt.Sprintf("election %q ended", r.e.cfg.Name), parts}
+	return fmt.Errorf("election %q ended: %w", r.e.cfg.Name, err)
 }
-
-// endError is several errors in one line: log pipelines split at line feeds, which errors.Join puts between them.
-type endError struct {
-	text string
-	errs []error
-}
-
-// Error returns the texts.
-func (e *endError) Error() string {
-	texts := []string{e.text}
-	for _, err := range e.errs {
-		texts = append(texts, err.Error())
-	}
-	return strings.Join(texts, ": ")
-}
-
-// Unwrap returns the causes.
-func (e *endError) Unwrap() []error { return e.errs }

@@ -5,7 +5,7 @@
 //
 // # The method
 //
-// No member leads and nobody computes a plan. A member counts the members, looks who holds which name, takes free
+// No member leads and no one computes a plan. A member counts the members, looks who holds which name, takes free
 // names until it has its share, and asks the holder that has most for one of its names. The holder gives it away
 // only if it still has at least two more than the asker said to have. So each move lowers the sum of the squares
 // of the numbers of names, whatever the members believe about how many they are, and the moves end. This is the

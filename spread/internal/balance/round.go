@@ -11,7 +11,7 @@ type Look struct {
 	Free    bool          // no node shows a holder
 	Holder  string        // its ID; "" if the nodes do not agree on one
 	Marked  bool          // the holder has said that the name is about to be free
-	TTL     time.Duration // how long the holder has it unless it renews; negative for ever, 0 if they do not agree
+	TTL     time.Duration // how long the holder has it unless it renews; negative: forever, 0 if they do not agree
 	Waiters int           // that were counted; dead ones may be among them
 }
 
@@ -162,7 +162,7 @@ func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 	return commands
 }
 
-// waited decides whether a wait goes on: not if another asker has got the name, or its holder does not give it.
+// waited decides whether a wait continues: not if another asker has got the name, or its holder does not give it.
 func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) {
 	moved := !l.Free && l.Holder != "" && l.Holder != j.from && l.Holder != m.id
 	switch {
@@ -190,7 +190,7 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		switch {
 		case l.TTL >= 0 && l.TTL < m.rules.Dying:
 			m.again[l.Name] = now + max(l.TTL, m.rules.Gap)
-		case l.Marked && l.Waiters == 0: // it will be free, and nobody gets it then
+		case l.Marked && l.Waiters == 0: // it will be free, and no one gets it then
 			m.again[l.Name] = now + m.rules.Head
 		}
 		return nil

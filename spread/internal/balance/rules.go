@@ -22,7 +22,7 @@ type Rules struct {
 	Wait      time.Duration
 	AskAfter  time.Duration // from queueing for a name to asking its holder, which gives to a waiter only
 	MarkAfter time.Duration // a holder whose function runs on for so long after consent marks the name
-	// SecondLook is between two looks at a free name that somebody seems to wait for: a live waiter has it by then.
+	// SecondLook is between two looks at a free name that someone seems to wait for: a live waiter has it by then.
 	SecondLook time.Duration
 	// LookAgain is how long a name must stay free until a member takes it that has its share: the members that list
 	// it and have less had this time.
