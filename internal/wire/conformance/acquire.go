@@ -27,7 +27,7 @@ func (r *rig) grants() {
 	t := r.micros()
 	assert.Equal(r, int64(1), r.one(r.acquire(alice, t)))
 	assert.Equal(r, wire.Compose(alice, t, metadata), r.admin("GET", r.lock))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	assert.Equal(r, t, r.register())
 	assert.EqualValues(r, -1, r.pttl(r.registers), "registers have no TTL")
 	assert.EqualValues(r, 2, r.admin("DBSIZE"), "the lock and the registers")
@@ -55,9 +55,9 @@ func (r *rig) repeats() {
 
 func (r *rig) repeatsWithoutAMove() {
 	t := r.holds(alice)
-	r.admin("PEXPIRE", r.lock, "2000")
+	r.admin("PEXPIRE", r.lock, "20000")
 	r.one(r.acquire(alice, t+second))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	assert.Equal(r, t, r.register())
 	assert.Equal(r, t, r.value().Token)
 }
@@ -81,7 +81,7 @@ func (r *rig) refuses() {
 			require.True(r, ok, what)
 			require.Len(r, got, 3, what)
 			assert.Equal(r, before, got[0], what)
-			r.left(5000, got[1], what)
+			r.left(keyLife, got[1], what)
 			assert.EqualValues(r, -1, got[2], what)
 		})
 	}
@@ -182,7 +182,7 @@ func (r *rig) anotherMarker() {
 	r.known = "the client's"
 	r.admin("PEXPIRE", r.lock, "100000")
 	assert.Equal(r, int64(2), r.one(r.extend(alice, t)))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	r.known = "of other data"
 	r.admin("DEL", r.marker, r.lock)
 	assert.Equal(r, int64(-1), r.one(r.acquire(alice, t+1)), "no marker is another one")

@@ -38,8 +38,8 @@ func shareFor(r *rig, owner string, n int) op {
 }
 
 func countsNoneThatHasEnded(r *rig) {
-	r.apply(share(r, alice).with(argTTL, "500"), share(r, carol).with(argTTL, "500"), share(r, bob))
-	assert.EqualValues(r, 3, r.one(r.read()).([]any)[4])
+	all := r.apply(share(r, alice).with(argTTL, "500"), share(r, carol).with(argTTL, "500"), share(r, bob), r.read())
+	assert.EqualValues(r, 3, all[3].([]any)[4])
 	time.Sleep(550 * time.Millisecond)
 	got := r.one(r.read()).([]any)
 	assert.Equal(r, []any{int64(1), []any{reader(bob)}}, got[4:])

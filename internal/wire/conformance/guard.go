@@ -222,7 +222,7 @@ func (r *rig) guardRaisesNothing() {
 		assert.EqualValues(r, -1, got.Before, "refused")
 	})
 	assert.Equal(r, []int64{wire.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	r.admin("DEL", r.marker)
 	r.passed(time.Hour)
 	other := r.connect(guarded(time.Hour)) // out of quarantine

@@ -16,16 +16,16 @@ var healCases = []testCase{
 func (r *rig) heals() {
 	assert.Equal(r, int64(1), r.one(r.heal(alice)))
 	assert.Equal(r, wire.Compose(alice, 0, metadata), r.admin("GET", r.lock))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	assert.EqualValues(r, 1, r.admin("DBSIZE"))
 }
 
 func (r *rig) healsOurs() {
 	t := r.holds(alice)
-	for _, life := range []string{"2000", "100000"} {
+	for _, life := range []string{"20000", "100000"} {
 		r.admin("PEXPIRE", r.lock, life)
 		r.unchanged(func() { assert.Equal(r, int64(1), r.one(r.heal(alice))) })
-		r.left(5000, r.pttl(r.lock))
+		r.left(keyLife, r.pttl(r.lock))
 	}
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
 }

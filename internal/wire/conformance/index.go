@@ -85,7 +85,7 @@ func comparesSlots(r *rig) {
 	r.one(permit(r, alice, 0, 2))
 	r.one(permit(r, bob, 0, 2))
 	indexed(r, 2)
-	r.admin("SET", slot(r, 1), wire.Compose(carol, 0, metadata), "PX", "5000")
+	r.admin("SET", slot(r, 1), wire.Compose(carol, 0, metadata), "PX", "20000")
 	assert.IsType(r, "", r.one(permit(r, bob, 1, 2)).([]any)[0], "the key decides")
 	indexed(r, 2)
 	r.admin("DEL", slot(r, 1))
@@ -122,13 +122,13 @@ func comparesWhatEnds(r *rig) {
 func readsTheEnds(r *rig) {
 	t := r.micros()
 	for i, owner := range []string{alice, bob, carol} {
-		r.one(permit(r, owner, i, 3).with(1, wire.Compose(owner, t, metadata)).with(4, micros(t)).with(argTTL, strconv.Itoa(5000+i)))
+		r.one(permit(r, owner, i, 3).with(1, wire.Compose(owner, t, metadata)).with(4, micros(t)).with(argTTL, strconv.Itoa(keyLife+i)))
 	}
 	left := func() any { return r.one(permit(r, dave, 0, 3)).([]any)[1] }
-	r.left(5000, left())
+	r.left(keyLife, left())
 	r.one(r.extend(alice, t).on(slot(r, 0)).with(argTTL, "60000"))
 	r.one(r.extend(carol, t).on(slot(r, 2)).with(argTTL, "50000"))
-	r.left(5001, left(), "bob's")
+	r.left(keyLife+1, left(), "bob's")
 	r.one(r.extend(bob, t).on(slot(r, 1)).with(argTTL, "55000"))
 	r.left(50000, left(), "carol's")
 	indexed(r, 3)

@@ -44,7 +44,7 @@ func asks(r *rig) {
 	assert.Equal(r, want, r.value())
 
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)), "of a client that does not know marks")
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	assert.Equal(r, int64(2), r.one(r.extend(alice, t-1)))
 	r.flags = knows
 	r.unchanged(func() {
@@ -73,7 +73,7 @@ func revokes(r *rig) {
 	t := r.holds(alice)
 	for _, life := range []struct {
 		left, then int64
-	}{{2000, 60_000}, {100_000, 100_000}} {
+	}{{20_000, 60_000}, {100_000, 100_000}} {
 		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", micros(life.left))
 		got := r.one(revoke(r, alice, "60000", note)).([]any)
 		assert.EqualValues(r, 1, got[0])
@@ -113,16 +113,16 @@ func marksOnlyTheOwners(r *rig) {
 		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "nobody has it") })
 	}
 	for _, value := range []string{"", "x", alice, alice + "x", wire.Compose(bob, 7, metadata), bob + " a 7 " + metadata + "\xffe\xfff", reserved + " w "} {
-		r.admin("SET", r.lock, value, "PX", "2000")
+		r.admin("SET", r.lock, value, "PX", "20000")
 		for _, o := range append(marks(alice), marks(reserved)...) {
 			r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "%q", value) })
 		}
-		assert.LessOrEqual(r, r.pttl(r.lock), int64(2000))
+		assert.LessOrEqual(r, r.pttl(r.lock), int64(20_000))
 	}
-	r.admin("SET", r.lock, wire.Compose(alice, 7, metadata), "PX", "2000")
+	r.admin("SET", r.lock, wire.Compose(alice, 7, metadata), "PX", "20000")
 	for _, o := range marks(alice) {
 		r.unchanged(func() { assert.Equal(r, int64(0), r.one(o.with(argMarkNotAfter, micros(r.micros()-1))), "too late") })
-		assert.LessOrEqual(r, r.pttl(r.lock), int64(2000))
+		assert.LessOrEqual(r, r.pttl(r.lock), int64(20_000))
 	}
 }
 
@@ -133,9 +133,9 @@ func marksAgain(r *rig) {
 	r.one(ask(r, alice, "dev\xffmy turn"))
 	assert.Equal(r, answer(1, 0, "dev\xffmy turn"), r.one(r.extend(alice, t)))
 	assert.Equal(r, t, r.value().Token)
-	r.one(revoke(r, alice, "20000", note))
+	r.one(revoke(r, alice, "35000", note))
 	assert.Equal(r, answer(-1, 0, note), r.one(r.extend(alice, t)))
-	r.left(20_000, r.pttl(r.lock))
+	r.left(35_000, r.pttl(r.lock))
 	assert.Equal(r, t, r.value().Token)
 	r.unchanged(func() {
 		got := r.one(ask(r, alice, "dev\xffmy turn")).([]any)
@@ -143,7 +143,7 @@ func marksAgain(r *rig) {
 	})
 	got := r.one(revoke(r, alice, "40000", "dev\xff")).([]any)
 	assert.EqualValues(r, wire.RevokedBefore, got[0])
-	r.left(20_000, got[1])
+	r.left(35_000, got[1])
 	r.left(40_000, r.pttl(r.lock))
 	v := r.value()
 	assert.Equal(r, []any{true, wire.Note{By: "dev"}, t, "label with spaces"}, []any{v.Revoked, v.Note, v.Token, v.Label})
@@ -201,15 +201,15 @@ func readsMarks(r *rig) {
 	assert.Equal(r, []any{wire.Done, int64(wire.Another)}, []any{got.Status, got.N})
 	got = r.do(wire.NewAsk(r.lock, alice, byOps, soon()))
 	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
-	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+	r.left(keyLife, got.TTL.Milliseconds())
 	cut := wire.Note{By: "ops", Reason: strings.Repeat("ü", wire.MaxReasonLen/2)}
 	got = r.do(r.renewal(alice, t))
 	assert.Equal(r, []int64{wire.Ours}, got.Answers)
 	assert.Equal(r, []wire.Want{{Marked: true, Note: cut}}, got.Wants)
 
-	got = r.do(wire.NewRevoke(r.lock, alice, 9*time.Second+1, wire.Note{}, soon()))
+	got = r.do(wire.NewRevoke(r.lock, alice, 45*time.Second+1, wire.Note{}, soon()))
 	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
-	r.left(9001, r.pttl(r.lock))
+	r.left(45_001, r.pttl(r.lock))
 	renewals := wire.NewBatch(wire.Extend, 2, soon())
 	for _, lock := range []string{wire.LockKey(r.server.Prefix, "other"), r.lock} {
 		wire.Entry{Lock: lock, Value: wire.Compose(alice, t, metadata)}.Extend(renewals, keyTTL)

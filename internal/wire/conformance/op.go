@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	keyTTL   = "5000" // of a lock, ms
+	keyLife  = 30_000 // of a lock, ms: on a busy machine a case takes many seconds
+	keyTTL   = "30000"
 	metadata = "1700000000000000 - label with spaces"
 	second   = int64(time.Second / time.Microsecond)
 	hour     = 3600 * second

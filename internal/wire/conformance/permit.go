@@ -127,7 +127,7 @@ func takesSlots(r *rig) {
 	assert.Equal(r, int64(1), r.one(permit(r, bob, 1, 2)))
 	assert.Equal(r, []string{alice, bob}, owned(r, 2))
 	assert.GreaterOrEqual(r, r.admin("ZSCORE", r.registers, slot(r, 0)), micros(t), "each slot has a register")
-	r.left(5000, r.pttl(slot(r, 1)))
+	r.left(keyLife, r.pttl(slot(r, 1)))
 	r.unchanged(func() {
 		assert.Equal(r, int64(0), r.one(permit(r, carol, 2, 3).with(argNotAfter, micros(t-1))))
 		r.known = "another marker"
@@ -155,9 +155,9 @@ func namesAFreeSlot(r *rig) {
 		assert.EqualValues(r, 0, free(2, 3), "it goes on from the first one")
 	})
 	for _, ends := range []int{1, 2} {
-		r.one(permit(r, alice, ends, 4).with(argTTL, "2000"))
+		r.one(permit(r, alice, ends, 4).with(argTTL, "20000"))
 		r.one(permit(r, alice, 3-ends, 4).with(argTTL, "60000"))
-		assert.InDelta(r, 2000, r.one(permit(r, bob, 1, 4)).([]any)[1], 1000, "the slot that ends first")
+		r.left(20_000, r.one(permit(r, bob, 1, 4)).([]any)[1], "the slot that ends first")
 	}
 }
 
@@ -225,9 +225,9 @@ func refusesNewcomers(r *rig) {
 	got := r.one(permit(r, carol, 0, 2)).([]any)
 	assert.Equal(r, answer("", got[1], -1, -1), got, "free, and kept")
 	assert.LessOrEqual(r, got[1], int64(grace), "until the right ends")
-	r.one(permit(r, owners[1], 1, 2).with(argTTL, "2000"))
+	r.one(permit(r, owners[1], 1, 2).with(argTTL, "20000"))
 	got = r.one(permit(r, carol, 1, 2)).([]any)
-	r.left(2000, got[1], "the slot that ends first")
+	r.left(20_000, got[1], "the slot that ends first")
 	lapses(r, 1)
 	got = r.one(permit(r, carol, 0, 2)).([]any)
 	assert.IsType(r, int64(0), got[0])

@@ -27,7 +27,7 @@ func (r *rig) reads() {
 	r.unchanged(func() {
 		got := r.one(r.read()).([]any)
 		assert.Equal(r, wire.Compose(alice, t, metadata), got[0])
-		r.left(5000, got[1])
+		r.left(keyLife, got[1])
 		assert.Equal(r, answer(t, 2), got[2:])
 	})
 }

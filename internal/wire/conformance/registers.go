@@ -37,7 +37,7 @@ func (r *rig) staysAhead() {
 			assert.Equal(r, granted(0, ahead), r.one(o), what)
 			assert.Equal(r, ahead, r.register(), what)
 			assert.Equal(r, wire.Compose(alice, 0, metadata), r.admin("GET", r.lock), what)
-			r.left(5000, r.pttl(r.lock), what)
+			r.left(keyLife, r.pttl(r.lock), what)
 			r.one(r.release(alice))
 		}
 	}
@@ -57,7 +57,7 @@ func (r *rig) movesToTheCap() {
 		assert.Equal(r, from, got[1], "case %d", i)
 		assert.Equal(r, moved, r.register())
 		assert.Equal(r, wire.Compose(alice, moved, metadata), r.admin("GET", r.lock))
-		r.left(5000, r.pttl(r.lock))
+		r.left(keyLife, r.pttl(r.lock))
 		r.one(r.release(alice))
 	}
 }

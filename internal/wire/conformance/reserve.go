@@ -93,7 +93,7 @@ func (r *rig) reservesForItsOwner() {
 	assert.Equal(r, granted(t, before, 1), r.one(r.waitFor(bob, 1, t)))
 	assert.Equal(r, t, r.register())
 	assert.Equal(r, wire.Compose(bob, t, metadata), r.admin("GET", r.lock))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	assert.EqualValues(r, 0, r.enqueues(carol, 2))
 	assert.EqualValues(r, -1, r.position(r.one(r.acquire(carol, t+1))))
 	r.queued(2)
@@ -120,7 +120,7 @@ func (r *rig) reservesFromNoLease() {
 	assert.Greater(r, r.pttl(r.lock), int64(10_000))
 	assert.Equal(r, int64(1), r.one(r.heal(alice)))
 	assert.Equal(r, wire.Compose(alice, 0, metadata), r.admin("GET", r.lock))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	assert.EqualValues(r, 0, r.enqueues(bob, 1))
 }
 

@@ -24,7 +24,7 @@ var resumeCases = []testCase{
 
 func detaches(r *rig) {
 	t := r.holds(alice)
-	for _, left := range []string{"2000", "200000"} {
+	for _, left := range []string{"20000", "200000"} {
 		r.admin("DEL", r.lock)
 		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", left)
 		got := r.one(detach(r, alice, "100000")).([]any)
@@ -61,7 +61,7 @@ func resumes(r *rig) {
 	assert.Equal(r, granted(t+2, t), r.one(resume(r, bob, alice, t+2)))
 	assert.Equal(r, wire.Compose(bob, t+2, metadata), r.admin("GET", r.lock))
 	assert.Equal(r, t+2, r.register())
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	r.unchanged(func() {
 		assert.Equal(r, granted(t+2, t+1), r.one(resume(r, bob, alice, t+2)), "asked again, the same answer")
 		assert.Equal(r, int64(-1), r.one(r.extend(alice, t)), "a late renewal of the one that has detached it")
@@ -83,13 +83,13 @@ func resumesOnlyTheOwners(r *rig) {
 		"", "x", alice, alice + "x", alice + " w ", wire.Compose(alice, 7, metadata), "x " + wire.Compose(alice, 7, metadata), wire.Compose(carol, 7, metadata),
 		"d " + wire.Compose(carol, 7, metadata),
 	} {
-		r.admin("SET", r.lock, value, "PX", "2000")
+		r.admin("SET", r.lock, value, "PX", "20000")
 		r.unchanged(func() {
 			got, ok := r.one(resume(r, bob, alice, t)).([]any)
 			require.True(r, ok, "%q", value)
 			assert.Equal(r, value, got[0])
 		})
-		assert.LessOrEqual(r, r.pttl(r.lock), int64(2000))
+		assert.LessOrEqual(r, r.pttl(r.lock), int64(20_000))
 	}
 	r.admin("DEL", r.lock)
 	r.admin("SET", r.hint, "1")
@@ -136,7 +136,7 @@ func givesBack(r *rig) {
 	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, carol, alice))) })
 	assert.Equal(r, int64(1), r.one(back(r, bob, alice)))
 	assert.Equal(r, "d "+wire.Compose(alice, t+2, metadata), r.admin("GET", r.lock))
-	r.left(5000, r.pttl(r.lock), "as long as it had to live")
+	r.left(keyLife, r.pttl(r.lock), "as long as it had to live")
 	r.unchanged(func() {
 		for _, o := range []op{back(r, bob, alice), r.extend(alice, t), r.release(bob)} {
 			assert.Equal(r, int64(-1), r.one(o), "%v", o.args[0])
@@ -147,7 +147,7 @@ func givesBack(r *rig) {
 	assert.Equal(r, int64(1), r.one(back(r, carol, alice)))
 	assert.Equal(r, "d "+wire.Compose(alice, t+4, metadata), r.admin("GET", r.lock), "without the mark")
 	for _, value := range []string{wire.Compose(alice, 7, metadata), bob + " w ", "x " + wire.Compose(bob, 7, metadata), bob + " secret", "s " + wire.Nobody + " 0 0 - "} {
-		r.admin("SET", r.lock, value, "PX", "2000")
+		r.admin("SET", r.lock, value, "PX", "20000")
 		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, bob, alice)), "%q", value) })
 	}
 	r.admin("DEL", r.lock)
@@ -164,7 +164,7 @@ func healsOverDetached(r *rig) {
 	})
 	assert.Equal(r, int64(1), r.one(r.heal(bob)))
 	assert.Equal(r, wire.Compose(bob, 0, metadata), r.admin("GET", r.lock))
-	r.left(5000, r.pttl(r.lock))
+	r.left(keyLife, r.pttl(r.lock))
 	r.one(detach(r, bob, "100000"))
 	assert.Equal(r, int64(0), r.one(prolong(r, carol)))
 	assert.Equal(r, int64(-1), r.one(prolong(r, bob)))
@@ -173,7 +173,7 @@ func healsOverDetached(r *rig) {
 	assert.Equal(r, int64(1), r.one(prolong(r, carol)))
 	for _, value := range []string{"d ", "d " + alice, "d " + alice + " ", "d " + alice + " secret", "d secret", "x " + wire.Compose(alice, 7, metadata), "d " + strings.Repeat("g", 32) + " 1 2 - "} {
 		r.admin("DEL", r.lock)
-		r.admin("SET", r.lock, value, "PX", "2000")
+		r.admin("SET", r.lock, value, "PX", "20000")
 		r.unchanged(func() {
 			for _, o := range []op{r.extend(bob, t), r.heal(bob), prolong(r, bob), restore(r, bob)} {
 				assert.Equal(r, int64(-1), r.one(o), "%v of %q", o.args[0], value)

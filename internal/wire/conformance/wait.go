@@ -34,7 +34,7 @@ func (r *rig) queues() {
 	}{{2, 0}, {3, 1}, {2, 0}, {3, 1}, {1, 0}, {3, 2}, {2, 1}} {
 		got := r.one(r.wait(bob, c.waiter)).([]any)
 		assert.Equal(r, alice, wire.ParseValue(got[0].(string)).Owner)
-		r.left(5000, got[1])
+		r.left(keyLife, got[1])
 		assert.Equal(r, c.position, got[2], "waiter %d", c.waiter)
 	}
 	assert.EqualValues(r, -1, r.position(r.one(r.acquire(bob, r.micros()))), "it does not wait")
