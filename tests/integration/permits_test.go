@@ -140,7 +140,7 @@ func TestAllPermitsAreInUseWhenCallersAreEnough(t *testing.T) {
 // finds a free slot all the same, though the nodes send it to slots that they do not know yet.
 func TestTryAcquireFindsAFreePermitWhereNodesHaveNoIndex(t *testing.T) {
 	t.Parallel()
-	m, servers := testkit.Manager(t, 3)
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(20*time.Second))
 	lock := wire.LockKey(testkit.Prefix, "job")
 	const taken = 900 // the first of MaxPermits
 	for _, s := range servers {
