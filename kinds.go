@@ -52,7 +52,7 @@ func Shared() Kind { return Kind{config.Kind{Shared: true}} }
 //
 // TryAcquire returns ErrHeld (a *HeldError that names the holder of one slot) when no slot is free, and when others
 // wait. Calls at the same instant may take votes from each other: then some of them, in rare cases all, are refused
-// although a slot is free; so are calls, rarely, while a node is far behind the others. Inside Do or Lead of the same name a call returns ErrHeld at once: it might wait for its
+// although a slot is free. Inside Do or Lead of the same name a call returns ErrHeld at once: it might wait for its
 // own caller.
 //
 // For Inspect and Observe, n is how many slots they look at.

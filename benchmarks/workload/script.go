@@ -156,8 +156,8 @@ func (c *scriptCaller) extend(call int, token string) rueidis.Completed {
 // has.
 func (c *scriptCaller) call(call int, operation func(owner string) []string) rueidis.Completed {
 	const prefix = "quorumlock:"
-	words := c.client.B().Arbitrary("EVALSHA", c.digest, strconv.Itoa(4+c.size),
-		wire.RegistersKey(prefix), wire.BaseKey(prefix), wire.HintKey(prefix), wire.GuardKey(prefix))
+	words := c.client.B().Arbitrary("EVALSHA", c.digest, strconv.Itoa(5+c.size),
+		wire.RegistersKey(prefix), wire.BaseKey(prefix), wire.HintKey(prefix), wire.GuardKey(prefix), wire.ListsKey(prefix))
 	for lock := range c.size {
 		words = words.Args(wire.LockKey(prefix, "job/"+strconv.Itoa(call*c.size+lock)))
 	}

@@ -201,7 +201,11 @@ func (c *courier) pack(t *transfer) {
 // deliver reads the reply to one call and delivers the answers.
 func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidis.RedisResult) {
 	all, failure := c.answers(t, part.locks, result)
-	if part.lean && (all.Declined() || failure.Status == wire.Failed || failure.Status == wire.Misconfigured) {
+	declined := all.Declined() && !part.whole
+	if declined {
+		c.greeter.script.queued = t.received.Add(queuedFor)
+	}
+	if part.lean && (declined || failure.Status == wire.Failed || failure.Status == wire.Misconfigured) {
 		c.greeter.script.lean = ""
 		c.resend = append(c.resend, entries...)
 		return
@@ -213,7 +217,12 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
-			c.reader.Read(e.req, all.Next(e.req.Locks()), r)
+			answers := all.Next(e.req.Locks())
+			if declined && answers.Declined() {
+				c.resend = append(c.resend, e)
+				continue
+			}
+			c.reader.Read(e.req, answers, r)
 			if r.Status == wire.MayRepeat { // the markers differ
 				c.regreet()
 			}

@@ -260,7 +260,7 @@ func (g *greeter) head(sent string) head {
 	if g.mayVote() != nil {
 		marker = quarantineMarker
 	}
-	return head{g.meter.text, sent, marker, g.subscribed()}
+	return head{g.now, g.meter.text, sent, marker, g.subscribed()}
 }
 
 // others returns what is decided elsewhere about the node's votes.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -24,10 +25,11 @@ const leanBelow = time.Millisecond
 
 // script is what each call of the script carries.
 type script struct {
-	digest                                                        string // of wire.Apply, as the server has returned it
-	lean                                                          string // of wire.Lean; "" while it is not used
-	lost                                                          bool   // the next call goes behind the script: the server has lost it
-	near                                                          bool   // the last round trip was shorter than leanBelow
+	digest                                                        string       // of wire.Apply, as the server has returned it
+	lean                                                          string       // of wire.Lean; "" while it is not used
+	lost                                                          bool         // the next call goes behind the script: the server has lost it
+	near                                                          bool         // the last round trip was shorter than leanBelow
+	queued                                                        clock.Steady // until then each call has the companions of its locks
 	registersKey, baseKey, hintKey, markerKey, listsKey, inUseKey string
 	channels, flags, capText                                      string
 }
@@ -48,10 +50,15 @@ func newScript(cfg *Config) script {
 	return s
 }
 
+// queuedFor is for how long calls have the companions of their locks after the script has asked for them: a prefix
+// has queues for as long after the last wait.
+const queuedFor = time.Minute
+
 // call is one run of a script, for a part of a batch.
 type call struct {
 	first, last, locks int
 	lean               bool // of wire.Lean; set by script.call
+	whole              bool // with the companions of the locks; set by script.call
 }
 
 // loaded takes the digests from the replies to SCRIPT LOAD. Without the lean script the usual
@@ -75,6 +82,7 @@ func (s *script) flushed() { s.lost, s.lean = true, "" }
 
 // head is what differs from call to call.
 type head struct {
+	now                  clock.Steady
 	offset, sent, marker string
 	subscribed           bool
 }
@@ -84,20 +92,40 @@ func (s *script) call(client rueidis.Client, index int, h head, entries []entry,
 	if part.lean = s.runsLean(entries); part.lean {
 		return s.leanCall(client, h, entries[0].req)
 	}
-	// The builder of EVALSHA would compute a cluster slot for every key.
-	words := client.B().Arbitrary("EVALSHA", s.digest, strconv.Itoa(4+part.locks), s.registersKey, s.baseKey, s.hintKey, s.markerKey)
-	for i := range entries {
-		words = words.Args(entries[i].req.Keys()...)
+	part.whole = s.whole(h.now, entries)
+	flags, keys := s.flags, 5+part.locks
+	if part.whole {
+		flags, keys = "k"+flags, 5+4*part.locks
 	}
-	flags := s.flags
 	if h.subscribed {
 		flags = "s" + flags
+	}
+	// The builder of EVALSHA would compute a cluster slot for every key.
+	words := client.B().Arbitrary("EVALSHA", s.digest, strconv.Itoa(keys), s.registersKey, s.baseKey, s.hintKey, s.markerKey, s.listsKey)
+	for i := range entries {
+		for n := range entries[i].req.Locks() {
+			lock := entries[i].req.Lock(n)
+			words = words.Args(lock)
+			if part.whole {
+				queue, watch, set := wire.Companions(lock)
+				words = words.Args(queue, watch, set)
+			}
+		}
 	}
 	words = words.Args(h.offset, h.sent, h.marker, s.channels, s.capText, flags)
 	for i := range entries {
 		words = words.Args(entries[i].req.ArgsFor(1 << index)...)
 	}
 	return words.Build()
+}
+
+// whole reports whether a call has the companions of its locks.
+func (s *script) whole(now clock.Steady, entries []entry) bool {
+	need := wire.Never
+	for i := range entries {
+		need = max(need, entries[i].req.Needs())
+	}
+	return need == wire.Always || need == wire.Perhaps && now < s.queued
 }
 
 // runsLean reports whether the lean script may run the entries: a single one, until it has
@@ -110,7 +138,7 @@ func (s *script) runsLean(entries []entry) bool {
 func (s *script) leanCall(client rueidis.Client, h head, req *wire.Request) rueidis.Completed {
 	words := client.B().Arbitrary("EVALSHA", s.lean)
 	if req.Kind == wire.Release {
-		return words.Args("1", req.Lock(0)).Args(req.ArgsFor(0)...).Build()
+		return words.Args("2", req.Lock(0), s.hintKey).Args(req.ArgsFor(0)...).Build()
 	}
 	words = words.Args("5", req.Lock(0), s.registersKey, s.baseKey, s.hintKey, s.markerKey)
 	return words.Args(req.ArgsFor(0)...).Args(h.offset, h.marker, s.capText).Build()

@@ -1,9 +1,8 @@
 package quorum
 
 // slotTries is how many slots a call asks for one after the other before it waits: each refusal names
-// another one that was free. A node whose index of the slots is new learns of 256 in each, so of 1,024 slots
-// up to four refusals name one that it does not know.
-const slotTries = 8
+// another one that was free.
+const slotTries = 4
 
 // Slots chooses the slot for which a call for a permit asks. A wrong choice costs a round trip and
 // nothing else, because a slot is an exclusive lease. It is not safe for concurrent use.

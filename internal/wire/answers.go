@@ -37,8 +37,9 @@ func Unpack(message *rueidis.RedisMessage, operations int) (clock int64, all Ans
 	return clock, all, p.err
 }
 
-// Declined reports whether the script Lean has left its operation to Apply.
-func (a *Answers) Declined() bool { return a.codes == "?" }
+// Declined reports whether an operation was not run: Lean has left it to Apply, or Apply needs the companions of
+// its lock.
+func (a *Answers) Declined() bool { return strings.Contains(a.codes, "?") }
 
 // Detail returns the parts of the only answer, which is not a number.
 func (a *Answers) Detail() ([]rueidis.RedisMessage, error) {

@@ -83,6 +83,13 @@ func classifyText(text string, err error) (Status, error) {
 		return Misconfigured, PasswordError("server", "Username and Password of the node")
 	}
 	problem := strings.TrimSuffix(text, ".") // the fix follows
+	command, _, _ := strings.Cut(strings.ToLower(text), ",")
+	switch {
+	case strings.HasPrefix(command, "unknown command") && (strings.Contains(command, "script") || strings.Contains(command, "evalsha")):
+		return Misconfigured, &ConfigError{Problem: problem, Fix: "use a server that runs Lua scripts, as Redis and Valkey do: every lock needs them"}
+	case strings.Contains(text, "undeclared key"):
+		return Misconfigured, &ConfigError{Problem: problem, Fix: "report this with the server's name and version: the scripts declare each key in KEYS"}
+	}
 	for _, f := range fixes {
 		if strings.HasPrefix(text, f.prefix) {
 			return Misconfigured, &ConfigError{Problem: problem, Fix: f.fix, List: f.prefix == "CROSSSLOT"}

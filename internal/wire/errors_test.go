@@ -18,3 +18,18 @@ func TestADeadlineOfOursIsNotTheCallers(t *testing.T) {
 	other := errors.New("connection refused")
 	assert.Same(t, other, wire.Opaque(other))
 }
+
+func TestAServerThatCannotRunTheScriptsIsAnErrorThatSaysSo(t *testing.T) {
+	for text, fix := range map[string]string{
+		"unknown command 'SCRIPT', with args beginning with: 'LOAD' 'x' ":                                         "use a server that runs Lua scripts",
+		"unknown command `evalsha`, with args beginning with: `x`":                                                "use a server that runs Lua scripts",
+		"unknown command 'HELLO', with args beginning with: 'script' ":                                            "rename no command",
+		"Error running script (call to 5c4d): @user_script:2: script tried accessing undeclared key, key: quorum": "report this",
+	} {
+		var config *wire.ConfigError
+		status, err := wire.Classify(wire.OperationError(text))
+		assert.Equal(t, wire.Misconfigured, status)
+		assert.ErrorAs(t, err, &config)
+		assert.Contains(t, config.Fix, fix, text)
+	}
+}

@@ -16,13 +16,12 @@ const (
 	listsTag    = "\xffl"
 	inUseTag    = "\xffu"
 	wakeTag     = "\xffw" // of channels
-	// Behind the lock's key: the script appends them.
-	queueTag    = "\xffq"
-	watchTag    = "\xffn"
-	readersTag  = "\xffs"
-	permitTag   = "\xffp"
-	admittedTag = "\xffa"
-	indexTag    = "\xfft"
+	// Behind the lock's key.
+	queueTag   = "\xffq"
+	watchTag   = "\xffn"
+	readersTag = "\xffs"
+	permitTag  = "\xffp"
+	slotsTag   = "\xffo"
 )
 
 // LockKey returns the key of a lock: prefix and name and nothing else. So this package
@@ -57,11 +56,20 @@ func SlotOf(key string) (lock string, slot int, ok bool) {
 	return lock, slot, err == nil && slot >= 0 && strconv.Itoa(slot) == digits
 }
 
-// AdmittedKey returns the key of the set of waiters that may take a slot of a name.
-func AdmittedKey(lock string) string { return FamilyKey(lock) + admittedTag }
+// SlotsKey returns the key of the set of a name's slots that are taken, and of the waiters that may take one.
+func SlotsKey(lock string) string { return FamilyKey(lock) + slotsTag }
 
-// IndexKey returns the key of the index of a name's slots, which says which of them are free.
-func IndexKey(lock string) string { return FamilyKey(lock) + indexTag }
+// Companions returns the keys of a lock's queue, its watch and its set, which is that of its readers. For a
+// slot and a family they are those that all slots of the name share.
+func Companions(lock string) (queue, watch, set string) {
+	setTag := readersTag
+	if name, _, isSlot := SlotOf(lock); isSlot {
+		lock, setTag = FamilyKey(name), slotsTag
+	}
+	all := lock + queueTag + lock + watchTag + lock + setTag // one allocation
+	n := len(lock) + len(queueTag)
+	return all[:n], all[n : 2*n], all[2*n:]
+}
 
 // RegistersKey returns the key of the sorted set that holds the fencing register of
 // every lock of a prefix.

@@ -178,8 +178,33 @@ func (r *Request) Weight() int {
 	return len(r.keys)
 }
 
-// Keys returns the keys of the locks, one for each operation.
-func (r *Request) Keys() []string { return r.keys }
+// Need is when operations need the companions of their locks.
+type Need uint8
+
+// A call of the script has the companions of all its locks, or of none: they cost a server up to a quarter of its time
+// for an operation (docs/adr/0066).
+const (
+	Never Need = iota
+	// Perhaps means that they need them only where the prefix has a queue, or readers have the lock. The script answers
+	// that, and has done nothing.
+	Perhaps
+	Always
+)
+
+// Needs returns when the operations of the request need the companions of their locks.
+func (r *Request) Needs() Need {
+	if slices.ContainsFunc(r.keys, func(key string) bool { return strings.Contains(key, permitTag) }) {
+		return Always
+	}
+	switch r.args[0] {
+	case "guard", "list", "announce", "scan", "forget", "mark", "back":
+		return Never
+	case "acquire", "release", "extend":
+		return Perhaps
+	default:
+		return Always
+	}
+}
 
 // Lock returns the key of the i-th lock of the request.
 func (r *Request) Lock(i int) string { return r.keys[i] }

@@ -117,7 +117,11 @@ func (s *shadow) read(args []string) (ops []one, err error) {
 	if known != marker && (known == "" || marker == "") {
 		return nil, errors.New("a client without the guard, or a node without its marker")
 	}
-	for _, key := range keys[4:] {
+	if !strings.Contains(flags, "k") {
+		return nil, errors.New("without the companions of the locks")
+	}
+	for i := 5; i < len(keys); i += 4 {
+		key := keys[i]
 		count, ok := counts[args[0]]
 		if !ok || len(args) <= count {
 			return nil, errors.New("the simulation has no " + args[0])
@@ -133,7 +137,7 @@ func (s *shadow) read(args []string) (ops []one, err error) {
 				return nil, errors.New("more slots than the simulation has")
 			}
 		}
-		o.server = &server{client: s.client, prefix: strings.TrimSuffix(channel, wire.WakeChannel("", "")), mode: m, lock: lock, settings: keys[:4], one: conformance.Manager}
+		o.server = &server{client: s.client, prefix: strings.TrimSuffix(channel, wire.WakeChannel("", "")), mode: m, lock: lock, settings: keys[:5], one: conformance.Manager}
 		if o.script = s.scripts[lock+m.String()]; o.script == nil {
 			setting := sim.Setting{Grace: conformance.Grace, Ahead: conformance.Ahead}
 			if m == permits {

@@ -34,7 +34,7 @@ type server struct {
 func connect(client rueidis.Client, prefix string, m mode) (*server, error) {
 	s := &server{
 		client: client, prefix: prefix, mode: m, lock: wire.LockKey(prefix, "l"),
-		settings: []string{wire.RegistersKey(prefix), wire.BaseKey(prefix), wire.HintKey(prefix), wire.GuardKey(prefix)},
+		settings: []string{wire.RegistersKey(prefix), wire.BaseKey(prefix), wire.HintKey(prefix), wire.GuardKey(prefix), wire.ListsKey(prefix)},
 		messages: make(chan rueidis.PubSubMessage, 4096),
 	}
 	s.subscriber, s.unsubscribe = client.Dedicate()
@@ -164,9 +164,9 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 		return 0, nil, nil, err
 	}
 	if lean && (o.Name == "acquire" || o.Name == "release") && s.mode != permits {
-		keys, args := []string{s.keyOf(o)}, s.args(o)
+		keys, args := []string{s.keyOf(o), s.settings[2]}, s.args(o)
 		if o.Name == "acquire" {
-			keys = append(keys, s.settings...)
+			keys = append(keys[:1], s.settings[:4]...)
 			args = append(args, "0", knows, micros(ahead.Microseconds()))
 		}
 		if now, answer, err = s.eval(wire.Lean, keys, args); err != nil {
@@ -184,8 +184,18 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 	if o.Deaf {
 		flags = ""
 	}
+	keys := append(slices.Clone(s.settings), s.keyOf(o))
 	args := append([]string{"0", micros(at), knows, wire.WakeChannel(s.prefix, ""), micros(ahead.Microseconds()), flags}, s.args(o)...)
-	if now, answer, err = s.eval(wire.Apply, append(slices.Clone(s.settings), s.keyOf(o)), args); err != nil {
+	answer = conformance.Declined
+	if lean && (o.Name == "acquire" || o.Name == "release" || o.Name == "extend") && s.mode != permits {
+		now, answer, err = s.eval(wire.Apply, keys, args) // without the companions
+	}
+	if err == nil && answer == conformance.Declined {
+		queue, watch, set := wire.Companions(s.keyOf(o))
+		args[5] += "k"
+		now, answer, err = s.eval(wire.Apply, append(keys, queue, watch, set), args)
+	}
+	if err != nil {
 		return 0, nil, nil, err
 	}
 	messages, err = s.received()
@@ -243,6 +253,9 @@ func (s *server) received() (all []sim.Message, err error) {
 	}
 }
 
+// rights is what the set of the slots adds to the instants at which rights end.
+const rights = 1_000_000_000_000_000
+
 // show is the keys of a name. Redis says when keys end.
 const show = `
 local time = redis.call('TIME')
@@ -259,7 +272,7 @@ func (s *server) state() (now int64, state sim.State, err error) {
 	if s.mode == permits {
 		behind = wire.FamilyKey(s.lock)
 	}
-	keys := []string{s.settings[0], s.settings[1], wire.QueueKey(behind), wire.ReadersKey(s.lock), wire.AdmittedKey(s.lock)}
+	keys := []string{s.settings[0], s.settings[1], wire.QueueKey(behind), wire.ReadersKey(s.lock), wire.SlotsKey(s.lock)}
 	if s.mode == permits {
 		for k := range limits {
 			keys = append(keys, wire.SlotKey(s.lock, k))
@@ -300,7 +313,7 @@ func (s *server) state() (now int64, state sim.State, err error) {
 		}
 	}
 	for value, ends := range p.pairs(reply[4]) {
-		if ends > now/1000 {
+		if ends -= rights; ends > now/1000 { // the others are slots
 			state.Rights = append(state.Rights, sim.Member{Owner: p.ticket(value), Woken: true, Ends: ends})
 		}
 	}

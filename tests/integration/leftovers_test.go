@@ -147,7 +147,7 @@ func detach(t *testing.T, l *quorumlock.Lease, keep time.Duration) quorumlock.Ha
 }
 
 // However a lease ends, no key of it stays on a node that was slow. What remains are registers, and
-// hints: the index of slots, for example.
+// hints: the set of slots, for example.
 func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 	t.Parallel()
 	each := testkit.Count(60, 5)
@@ -183,7 +183,7 @@ func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 func left(t *testing.T, servers []*redistest.Server) (keys []string) {
 	t.Helper()
 	for range 100 { // half as long as a lease lives
-		if keys = keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey, "\xffp\xfft"); len(keys) == 0 {
+		if keys = keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey, "\xffp\xffo"); len(keys) == 0 {
 			return nil
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Sixteen processes share four permits, while a server is killed and comes back: never more than four
@@ -133,28 +131,5 @@ func TestAllPermitsAreInUseWhenCallersAreEnough(t *testing.T) {
 			once()
 		}
 		calls.Wait()
-	}
-}
-
-// A node forgets its index of the slots after a minute, and learns of 256 slots in a script. A call that does not wait
-// finds a free slot all the same, though the nodes send it to slots that they do not know yet.
-func TestTryAcquireFindsAFreePermitWhereNodesHaveNoIndex(t *testing.T) {
-	t.Parallel()
-	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(20*time.Second))
-	lock := wire.LockKey(testkit.Prefix, "job")
-	const taken = 900 // the first of MaxPermits
-	for _, s := range servers {
-		for i := range taken {
-			s.MustDo("SET", wire.SlotKey(lock, i), wire.Compose(fmt.Sprintf("%032x", i+1), 2, "1700000000000000 - other"), "PX", "600000")
-		}
-	}
-	for range 20 {
-		for _, s := range servers {
-			s.MustDo("DEL", wire.IndexKey(lock))
-		}
-		l, err := m.TryAcquire(t.Context(), "job", quorumlock.Permits(config.MaxPermits))
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, l.Slot(), taken)
-		testkit.Released(t, l)
 	}
 }

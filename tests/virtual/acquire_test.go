@@ -303,8 +303,10 @@ func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
 		ctx, cancel := context.WithCancel(background)
 		var done sync.WaitGroup
 		done.Go(func() { _, err := waits.Acquire(ctx, "job"); assert.Error(t, err) })
-		time.Sleep(500 * time.Millisecond)      // its ticket is in the queues
-		asked, releases := map[string]bool{}, 0 // asked by owner
+		time.Sleep(500 * time.Millisecond) // its ticket is in the queues
+		_, err := asks.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld) // from here on it knows that the prefix has queues
+		asked, releases := map[string]bool{}, 0     // asked by owner
 		late := c.Nodes()[2]
 		late.Delay(10 * time.Millisecond)
 		late.Fail(func(args []string) bool {
@@ -319,7 +321,7 @@ func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
 			}
 			return false
 		}, "")
-		_, err := asks.TryAcquire(background, "job")
+		_, err = asks.TryAcquire(background, "job")
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
 		time.Sleep(5 * time.Second)
 		late.Fail(nil, "")

@@ -98,7 +98,7 @@ func (r *rig) runsAroundNonsense() {
 func (r *rig) refusesUnknownOperations() {
 	_, err := r.server.Do(r.command(r.micros(), op{r.lock, []string{"destroy"}})...)
 	require.ErrorContains(r, err, "quorumlock: no operation destroy")
-	_, err = r.server.Do(append(r.command(r.micros())[:2:2], "5", r.lock, r.base, r.hint, r.marker, r.lock, "0", "0", "", "", "", "")...)
+	_, err = r.server.Do(append(r.command(r.micros())[:2:2], "6", r.lock, r.base, r.hint, r.marker, r.lock, r.lock, "0", "0", "", "", "", "")...)
 	require.ErrorContains(r, err, "quorumlock: no operation nil")
 }
 

@@ -19,8 +19,8 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		server.Prefix = "p:"
 	}
 	for _, topic := range [][]testCase{
-		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, markCases, resumeCases, sharedCases, admitCases, permitCases, indexCases, readCases, scanCases,
-		forgetCases, guardCases, boundCases, listCases, announceCases, fullCases, registerCases, reserveCases, wakeCases, strangerCases, batchCases, leanCases, nodeCases,
+		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, markCases, resumeCases, sharedCases, admitCases, permitCases, takenCases, readCases, scanCases,
+		forgetCases, guardCases, boundCases, listCases, announceCases, fullCases, registerCases, reserveCases, wakeCases, strangerCases, batchCases, companionCases, leanCases, nodeCases,
 	} {
 		for _, c := range topic {
 			t.Run(c.claim, func(t *testing.T) {

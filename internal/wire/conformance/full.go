@@ -38,15 +38,14 @@ func listsOnAFullServer(r *rig) {
 	assert.Greater(r, r.entries()["1 3 b,c,self"], before)
 }
 
-// permitsOnAFullServer asks for permits, whose index is not there or out of date, while waiters are in the queue.
+// permitsOnAFullServer asks for permits whose set shows them or not, while waiters are in the queue.
 func permitsOnAFullServer(r *rig) {
 	r.subscribe()
 	owners := full(r, 3)
 	r.admin("SET", r.hint, "1") // without it, the SET alone decides
-	for _, index := range []bool{false, true} {
-		if index {
-			r.one(permit(r, carol, 0, 3))
-			r.admin("ZADD", wire.IndexKey(r.lock), "1000000000000", "1") // it seems to have ended
+	for _, lost := range []bool{false, true} {
+		if lost {
+			r.admin("DEL", wire.SlotsKey(r.lock))
 		}
 		fill(r)
 		for i := range owners {
@@ -69,4 +68,12 @@ func permitsOnAFullServer(r *rig) {
 	r.absent(slot(r, 1))
 	assert.Equal(r, int64(0), r.one(r.release(owners[1]).on(slot(r, 1))), "nothing to release")
 	assert.Equal(r, int64(1), r.one(r.release(owners[0]).on(slot(r, 0))))
+	for range 2 { // with the hint, and without
+		other := wire.SlotKey(r.lock+"2", 0)
+		refused = r.one(permit(r, carol, 0, 3).on(other))
+		require.IsType(r, failed(""), refused, "a name whose slots the server has not met")
+		assert.Contains(r, string(refused.(failed)), "OOM")
+		r.absent(other)
+		r.admin("DEL", r.hint)
+	}
 }

@@ -52,7 +52,7 @@ var leanStates = []leanState{
 	{name: "reserved", make: func(r *rig, _ int64) { r.admin("SET", r.lock, ticket(1)[:wire.TicketLen]+" w ", "PX", "60000") }},
 	{name: "ours", make: func(r *rig, t int64) { leanOurs(r, t-5) }, releases: true},
 	{name: "ours, healed", make: func(r *rig, _ int64) { leanOurs(r, 0) }, releases: true},
-	{name: "ours, the hint is set", make: func(r *rig, _ int64) { r.admin("SET", r.hint, "1"); leanOurs(r, 0) }, releases: true},
+	{name: "ours, the hint is set", make: func(r *rig, _ int64) { r.admin("SET", r.hint, "1"); leanOurs(r, 0) }},
 	{name: "ours, with a queue", make: func(r *rig, _ int64) { leanQueue(r); leanOurs(r, 0) }},
 }
 
@@ -99,7 +99,7 @@ func leanAgrees(r *rig) {
 // lean runs one operation in the lean script.
 func lean(r *rig, o op) any {
 	r.Helper()
-	command := append([]string{"EVAL", wire.Lean, "1", o.key}, o.args...)
+	command := append([]string{"EVAL", wire.Lean, "2", o.key, r.hint}, o.args...)
 	if o.args[0] == "acquire" {
 		command = append([]string{"EVAL", wire.Lean, "5", o.key, r.registers, r.base, r.hint, r.marker}, o.args...)
 		command = append(command, "0", r.known, r.capText)

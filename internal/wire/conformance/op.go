@@ -120,10 +120,18 @@ func Answers(reply any) (now int64, answers []any, err error) {
 }
 
 func (r *rig) command(at int64, ops ...op) []string {
-	keys := []string{r.registers, r.base, r.hint, r.marker}
-	args := []string{"0", micros(at), r.known, r.channel, r.capText, r.flags}
+	keys := []string{r.registers, r.base, r.hint, r.marker, wire.ListsKey(r.server.Prefix)}
+	flags := r.flags
+	if !r.bare {
+		flags += "k"
+	}
+	args := []string{"0", micros(at), r.known, r.channel, r.capText, flags}
 	for _, o := range ops {
 		keys = append(keys, o.key)
+		if !r.bare {
+			queue, watch, set := wire.Companions(o.key)
+			keys = append(keys, queue, watch, set)
+		}
 		args = append(args, o.args...)
 	}
 	command := append([]string{"EVAL", wire.Apply, strconv.Itoa(len(keys))}, keys...)

@@ -59,6 +59,7 @@ type rig struct {
 	lock, queue                    string
 	registers, base, hint, marker  string
 	capText, flags, known, channel string // of a call of the script
+	bare                           bool   // calls of the script are without the companions of the locks
 
 	began int64      // the server's clock, µs, before the first command of the case
 	word  string     // the guard's name for the server, once it was needed
@@ -162,14 +163,14 @@ func (r *rig) unchanged(test func()) {
 	assert.Equal(r, before, r.dump())
 }
 
-// dump is all keys with their contents, and whether they expire. It is without the index of slots, which
-// follows keys that end, and may be made at any refusal.
+// dump is all keys with their contents, and whether they expire. It is without the set of slots, which
+// follows keys that end, and may be written at any refusal.
 func (r *rig) dump() map[string]string {
 	r.Helper()
 	all := map[string]string{}
 	for _, key := range r.admin("KEYS", "*").([]any) {
 		name := key.(string)
-		if name == wire.IndexKey(r.lock) {
+		if name == wire.SlotsKey(r.lock) {
 			continue
 		}
 		var content any

@@ -23,14 +23,14 @@
 function f.taken(lock, held, ticket, place)
   local position = -1
   if ticket then
-    f.enqueue(lock, ticket, place)
-    position = call('ZRANK', lock .. '\255q', ticket) or -1
+    f.enqueue(ticket, place)
+    position = call('ZRANK', queue, ticket) or -1
   end
   if not readers(held) then
     return { held, call('PTTL', lock), position }
   end
   if ticket then
-    shared().lives(lock, ticket)
+    shared().lives(ticket)
   end
   local count, value = shared().trim(lock)
   return { held, call('PTTL', lock), position, count, value }
@@ -62,7 +62,9 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
     place = nil
   end
   local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
-  if readers(held) and shared().clear(lock) then
+  if readers(held) and not set then
+    return '?'
+  elseif readers(held) and shared().clear(lock) then
     held = '' -- the reader that would have lasted longest has left, and the others have ended
   end
   if held ~= '' or call('EXISTS', lock) == 1 then
@@ -86,9 +88,9 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
       f.recall(lock, ticket)
     else
       if place then
-        f.enqueue(lock, ticket, place)
+        f.enqueue(ticket, place)
       end
-      local first = f.serve(lock, ticket)
+      local first = queue and not slot and f.serve(lock, ticket)
       if first and first ~= ticket then
         return f.taken(lock, call('GETRANGE', lock, '0', '511'), place and ticket, place)
       end
@@ -97,7 +99,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
     made = lock
   end
   if ticket then
-    call('ZREM', lock .. '\255q', ticket)
+    call('ZREM', queue, ticket)
   end
   return f.move(lock, value, t)
 end

@@ -5,7 +5,7 @@
 --          binds clients without the guard, ms; 0 and '' if there is no marker, or if not_after
 --          has passed
 --
--- This file decides whether the server may have forgotten locks. It reads and writes the
+-- This file decides whether the server may have forgotten locks. It reads the lists, KEYS[5], reads and writes the
 -- marker, KEYS[4], and raises the base, KEYS[2], to the end of the quarantine. head.lua
 -- compares the marker for each vote.
 
@@ -14,7 +14,7 @@
 -- lists.lua). A node in quarantine may have no list yet: then the end of that counts, and three looks.
 function f.bound()
   local stop = tonumber(string.match(marker, '^%S+ (%d+) %d+ %w+$'))
-  local all = redis.pcall('ZRANGE', string.sub(KEYS[4], 1, -2) .. 'l', '-2', '-1', 'WITHSCORES')
+  local all = redis.pcall('ZRANGE', KEYS[5], '-2', '-1', 'WITHSCORES')
   if not stop or all.err then
     return 9007199254740991 -- nothing is known, so it binds
   end

@@ -6,7 +6,9 @@
 -- KEYS[2]  the base: the least value of every register
 -- KEYS[3]  the hint: it exists while a lock of the prefix may have a queue
 -- KEYS[4]  the restart guard's marker
--- KEYS[5…] the lock of each operation
+-- KEYS[5]  the lists of nodes in use, see lists.lua
+-- KEYS[6…] the lock of each operation. With 'k' in ARGV[6] its companions follow each: its queue,
+--          its watch (see queue.lua), and its set (see shared.lua and permits.lua)
 -- ARGV[1]  this node's clock minus the client's, µs
 -- ARGV[2]  when the call was sent, µs of the client's clock
 -- ARGV[3]  the marker that the client knows, or a text that matches no marker while the
@@ -15,11 +17,15 @@
 -- ARGV[4]  the prefix of the channels on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
---          this is the only node; 'w' if it knows the answers of extend about who wants a lock
+--          this is the only node; 'w' if it knows the answers of extend about who wants a lock;
+--          'k' if the call has the companions. Without them it runs acquire, release and extend
+--          of a lock that is no slot, unless they turn out to need a companion; and what needs
+--          none: mark and back of such a lock, and what concerns no lock
 -- ARGV[7…] each operation: its name, and its arguments, as the other files list them
 --
 -- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
--- '2', '0' for that number, '-' for -1, and '*' for an answer that is one of the r. An
+-- '2', '0' for that number, '-' for -1, '*' for an answer that is one of the r, and '?' for an
+-- operation that needs its companions, and has changed nothing. An
 -- operation that fails answers {error}, and the others still run. (One string for the
 -- numbers costs server and client a fraction of an array.)
 --
@@ -38,7 +44,10 @@ if not base or not (base < 1 / 0) then
 end
 local votes = ARGV[3] == marker or ARGV[3] == '' and (not marker or string.sub(marker, -4) == 'open')
 local codes, details = '', nil
-local key, arg = 5, 7 -- of the next operation
+local key, arg = 6, 7 -- of the next operation
+local step = string.find(ARGV[6], 'k', 1, true) and 4 or 1
+local queue, watch, set -- the companions of the operation that runs; the slots of a name share theirs
+local slot -- whether its lock is a slot
 local made -- the lock that an unfinished acquisition has created
 
 -- Reports whether readers have a lock that shows held, of which 44 bytes are enough: the string that
@@ -46,11 +55,6 @@ local made -- the lock that an unfinished acquisition has created
 local function readers(held)
   return held == 's 00000000000000000000000000000000 0 0 - '
     or string.sub(held, 1, 44) == 's 00000000000000000000000000000000 a 0 0 - \255'
-end
-
--- The queue of a lock. The slots of a name have one.
-local function behind(lock)
-  return string.gsub(lock, '\255p%d+$', '\255p') .. '\255q'
 end
 
 -- The fencing register of a lock: none is below the base.

@@ -1,10 +1,11 @@
 -- This script runs one `acquire` or one `release`, as run.lua describes them, and only in the
--- common case: a free lock under a prefix without queues, and one of ours without a queue. In
+-- common case: a free lock, and one of ours, under a prefix without queues. In
 -- all other cases it changes nothing, and answers '?' or an error; then the client asks the
 -- usual script. A lone caller's operations come one by one, and for one operation the arguments
 -- and functions of the usual script cost a good part of the call.
 --
--- KEYS[1]  the lock; for an acquire also
+-- KEYS[1]  the lock; for a release also
+-- KEYS[2]  the hint; for an acquire also
 -- KEYS[2…] the registers, the base, the hint and the marker, as in head.lua
 -- ARGV[1…] the operation; for an acquire also
 -- ARGV[6]  this node's clock minus the client's, µs
@@ -15,7 +16,7 @@
 local call = redis.call
 local lock, value = KEYS[1], ARGV[2]
 if ARGV[1] == 'release' then
-  local ours = call('EXISTS', lock .. '\255q') == 0 and call('GETRANGE', lock, '0', '32') == value
+  local ours = call('EXISTS', KEYS[2]) == 0 and call('GETRANGE', lock, '0', '32') == value
   return { 0, ours and call('DEL', lock) == 1 and '1' or '?' }
 end
 local time = call('TIME')

@@ -73,7 +73,9 @@ end
 -- the lock is ours; whether it shows t behind a mark; and whether it has a mark.
 function f.differs(lock, held, proof)
   local owner = string.sub(proof, 1, 33)
-  if shared().reserved(lock, held, owner) then
+  if readers(held) and not set then
+    return '?'
+  elseif shared().reserved(lock, held, owner) then
     return 0
   elseif string.sub(held, 1, 35) == 'x ' .. owner then
     return -1, false, true

@@ -7,128 +7,110 @@
 --                                 until their rights end
 --
 -- This file decides which waiters may take a slot. A slot is a lock as any other, 'name\255p3', and
--- all slots of a name have one queue, that of 'name\255p'. A waiter is let in to the name and not to
--- a slot: while it is in the set of those who are let in ('\255a', by the instants at which that
--- ends, ms), it may take any slot that is free. There are never more of them than free slots. The
--- message that wakes it names a slot, so that those who are let in together ask for different ones.
--- A ticket ends with 'p' and the limit of its client. The file reads the slots, and reads and writes
+-- all slots of a name have one queue, one watch and one set. A waiter is let in to the name and not to
+-- a slot: while it is in the set it may take any slot that is free. There are never more of them than
+-- free slots. The message that wakes it names a slot, so that those who are let in together ask for
+-- different ones. A ticket ends with 'p' and the limit of its client. The file reads and writes the slot,
 -- the queue and the set; release, leave and quit of a ticket come here for slots.
 --
--- The index ('\255t') says which slots are free without a look at each: a sorted set of the numbers
--- 0, 1, … A free slot has its number as the score, and a taken one the instant at which its key ends,
--- ms, which is far above every number. It is a hint and no vote: it says who asks where, and the key
--- of the slot decides. A grant, a heal and a release write it, a renewal does not: an entry that has
--- ended is compared with its key before nothing counts as free. Older clients write none of it: so the
--- slot that is asked for is compared as well, and one more in turn. After a minute the index is made
--- anew from the keys.
+-- The set says which slots are free without a look at each. A free slot is in it with its number as the score, a
+-- taken one with the instant at which that ends, ms, and a waiter that is let in, by the name of its ticket, with the
+-- instant at which that ends and 1e15: so each question is about a range. The set is a hint and no vote: it says who
+-- asks where, and the key of the slot decides. A request for a permit makes the set, with all slots below its limit;
+-- every operation on a slot writes into it until when the slot is taken, a renewal included. So a set that was lost
+-- is right again when each holder has renewed its lease; until then a slot may look free, and whoever asks for it
+-- writes it.
 local p
 function permits()
   if p then
     return p
   end
   p = {}
-  local compared = {} -- indexes that this script has compared with keys
-  local budget = 256 -- how many slots this script may still write into indexes for the first time
-  local instant = string.format('%.0f', ms)
-  local unknown = -1 -- a slot that an index does not have yet
+  local tidied = {} -- the sets that this script has tidied
+  local rights = 1e15
+  local instant, alive = string.format('%.0f', ms), string.format('(%.0f', rights + ms)
 
-  -- The name of a slot's queue and its number; nil for any other lock.
+  -- The name that the slots of a lock have in common, and its number; nil for any other lock.
   function p.family(lock)
-    local family, slot = string.match(lock, '^([^\255]*\255p)(%d*)$')
-    return family, tonumber(slot)
+    local family, number = string.match(lock, '^([^\255]*\255p)(%d*)$')
+    return family, tonumber(number)
   end
 
-  -- Writes a slot that was taken for `duration`, ms, into the index, if there is one.
-  function p.taken(lock, duration)
-    local family, slot = p.family(lock)
-    call('ZADD', family .. '\255t', 'XX', after(duration), slot)
-  end
-
-  function p.freed(lock)
-    local family, slot = p.family(lock)
-    call('ZADD', family .. '\255t', 'XX', slot, slot)
-  end
-
-  -- Writes slots into the index as their keys are. Returns how long the last of them lives, as PTTL
-  -- says it, and whether one is free. mode is XX for slots that the index has, NX for others.
-  function p.compare(family, slots, mode)
-    local entries, left, free = {}, nil, false
-    for i, slot in ipairs(slots) do
-      left = call('PTTL', family .. slot)
-      free = free or left == -2
-      entries[2 * i - 1] = left == -2 and slot or after(left < 0 and 60000 or left)
-      entries[2 * i] = slot
+  -- Writes members of the set, which then lasts for `duration`, ms, at least. A full server does without: what it
+  -- refuses here must not be followed by a write, after which it would allow all others.
+  function p.add(mode, duration, ...)
+    if type(redis.pcall('ZADD', set, mode, ...)) == 'number' and call('PTTL', set) < duration then
+      call('PEXPIREAT', set, after(duration + 60000))
     end
-    local written = redis.pcall('ZADD', family .. '\255t', mode, unpack(entries))
-    if type(written) == 'table' and free then
-      error(written, 0) -- a full server does not grant the slot either; what is taken, it refuses as ever
-    end
-    return left, free
   end
 
-  -- How many free slots have a number below `bound`.
-  function p.below(family, bound)
-    local index = family .. '\255t'
-    local entry = call('ZRANGE', index, bound, '+inf', 'BYSCORE', 'LIMIT', '0', '1')[1]
-    if entry then
-      return call('ZRANK', index, entry)
+  -- Has the set show all slots below limit, and as free what it lacked.
+  function p.fill(limit)
+    if call('ZSCORE', set, limit - 1) then
+      return
     end
-    return call('ZCARD', index)
+    local free = {}
+    for number = 0, limit - 1 do
+      free[#free + 1], free[#free + 2] = number, number
+    end
+    p.add('NX', 0, unpack(free))
   end
 
-  -- How many slots below limit are free. Where these are no more than `enough`, the index is compared
-  -- with some keys, and learns of 128 slots at a time. A script that uses up its budget leaves the
-  -- others to the next one, for which the client asks again: it is sent to a slot that is unknown.
-  function p.free(family, limit, enough)
-    local index = family .. '\255t'
-    local size, free = call('ZCARD', index), p.below(family, limit)
-    if free <= enough and size > 0 and not compared[index] then
-      compared[index] = true
-      local slots = call('ZRANGE', index, '1000000000', instant, 'BYSCORE', 'LIMIT', '0', '15')
-      slots[#slots + 1] = now % size
-      local _, found = p.compare(family, slots, 'XX')
-      free = found and p.below(family, limit) or free
+  -- Writes into the set until when a slot is taken: for `duration`, ms, or as its key says.
+  function p.write(lock, duration)
+    local _, number = p.family(lock)
+    local left = number and tonumber(duration or call('PTTL', lock))
+    if left == -2 then
+      redis.pcall('ZADD', set, 'XX', number, number)
+    elseif left then
+      left = left < 0 and 60000 or left
+      p.add('XX', left, after(left), number)
     end
-    while free <= enough and size < limit and budget > 0 do
-      local slots = {}
-      for slot = size, math.min(size + 127, limit - 1) do
-        slots[#slots + 1] = slot
+  end
+
+  -- How many members have a score below `bound`.
+  function p.below(bound)
+    local first = call('ZRANGE', set, bound, '+inf', 'BYSCORE', 'LIMIT', '0', '1')[1]
+    return first and call('ZRANK', set, first) or call('ZCARD', set)
+  end
+
+  -- How many slots below limit are free. What has ended becomes free.
+  function p.free(limit)
+    if not tidied[set] then
+      tidied[set] = true
+      for _, number in ipairs(call('ZRANGE', set, '1000000000', instant, 'BYSCORE', 'LIMIT', '0', '128')) do
+        redis.pcall('ZADD', set, 'XX', number, number)
       end
-      p.compare(family, slots, 'NX')
-      call('PEXPIREAT', index, after(60000))
-      size, free, budget = size + #slots, p.below(family, limit), budget - #slots
     end
-    unknown = free <= enough and size < limit and size or -1
-    return free
+    p.fill(limit)
+    return p.below(limit)
   end
 
-  function p.admitted(family)
-    local set = family .. '\255a'
-    local count = call('ZCARD', set)
-    if count == 0 then
-      return 0
-    end
-    local ended = call('ZRANGE', set, '-inf', instant, 'BYSCORE', 'LIMIT', '0', '500')
+  -- The free slot below limit that comes after `others` free ones from `first` on, around the limit; -1 if none is free.
+  function p.slot(first, limit, others)
+    local free = p.free(limit)
+    local rank = free > 0 and (p.below(first) + others) % free
+    return rank and tonumber(call('ZRANGE', set, rank, rank)[1]) or -1
+  end
+
+  -- How many waiters are let in.
+  function p.admitted()
+    local ended = call('ZRANGE', set, string.format('%.0f', rights), string.sub(alive, 2), 'BYSCORE', 'LIMIT', '0', '500')
     if ended[1] then
       call('ZREM', set, unpack(ended))
     end
-    return count - #ended
+    return call('ZCARD', set) - p.below(alive)
   end
 
-  -- One of `free` free slots: the first from `first` on, after `others` of them; -1 if there is none.
-  function p.slot(family, first, free, others)
-    if free == 0 then
-      return -1
-    end
-    local rank = (p.below(family, first) + others) % free
-    return tonumber(call('ZRANGE', family .. '\255t', rank, rank)[1])
+  -- Reports whether the waiter with a ticket of this name is let in.
+  function p.lets(name)
+    return tonumber(call('ZSCORE', set, name) or 0) > rights + ms
   end
 
   -- Lets the waiters at the head of the queue in, one for each slot that is free. Returns whether me
   -- is one of them, the first of the others, and whether the queue is empty now.
   function p.serve(family, first, me)
-    local queue, head, served = family .. '\255q', nil, 0
-    local free, of, admitted = 0, nil, nil
+    local head, served, free, of, admitted = nil, 0, 0, nil, nil
     for _ = 1, 64 do
       local ahead = call('ZRANGE', queue, '0', '1', 'WITHSCORES')
       if not ahead[1] then
@@ -136,17 +118,16 @@ function permits()
       end
       local grace, limit = string.match(ahead[1], '^([1-9]%d?%d?)p(%d+)$', 33)
       if limit and (limit ~= of or free <= admitted) then
-        admitted = admitted or p.admitted(family)
-        free, of = p.free(family, limit + 0, admitted), limit
+        admitted = admitted or p.admitted()
+        free, of = p.free(limit + 0), limit
         if free <= admitted then
           return false, head
         end
       end
       call('ZREM', queue, ahead[1])
-      local slot = limit and ahead[1] ~= me and p.slot(family, first % limit, free, served)
-      if ahead[1] == me or slot and rare().publish('r', ahead[1], family .. slot) > 0 then
-        call('ZADD', family .. '\255a', after(grace), string.sub(ahead[1], 1, 32))
-        call('PEXPIREAT', family .. '\255a', after(60000))
+      local number = limit and ahead[1] ~= me and p.slot(first % limit, limit + 0, served)
+      if ahead[1] == me or number and rare().publish('r', ahead[1], family .. number) > 0 then
+        p.add('GT', grace + 0, string.format('%.0f', rights + ms + grace), string.sub(ahead[1], 1, 32))
         admitted = (admitted or 0) + 1
         if ahead[1] == me then
           return true, head
@@ -162,20 +143,18 @@ function permits()
   end
 
   -- Reports whether a client may take a free slot: it was let in, or nobody is before it.
-  function p.entitled(family, slot, limit, ticket, mode)
-    local stop = ticket ~= '' and call('ZSCORE', family .. '\255a', string.sub(ticket, 1, 32))
-    if stop and tonumber(stop) > ms then
+  function p.entitled(family, number, limit, ticket, mode)
+    if ticket ~= '' and p.lets(string.sub(ticket, 1, 32)) then
       return true
     end
     if mode == 'l' then
       rare().recall(family, ticket)
     end
-    local mine, _, empty = p.serve(family, slot, ticket)
+    local mine, _, empty = p.serve(family, number, ticket)
     if mine or not empty then
       return mine
     end
-    local admitted = p.admitted(family)
-    return p.free(family, limit, admitted) > admitted
+    return p.free(limit) > p.admitted()
   end
 
   function p.permit(lock, value, duration, not_after, t, ticket, place, limit, mode)
@@ -184,35 +163,33 @@ function permits()
     end
     local late = now > not_after + offset
     limit = limit + 0
+    p.fill(limit)
     if not hint and not late and call('SET', lock, value, 'NX', 'PXAT', after(duration)) then
       made = lock
-      p.taken(lock, duration)
       if cap and (t + 0 <= base or t + 0 > now + cap or call('ZADD', KEYS[1], 'GT', 'CH', t, lock) ~= 1) then
         return rare().move(lock, value, t)
       end
       return 1
     end
-    local family, slot = p.family(lock)
+    local family, number = p.family(lock)
     local queues = place ~= '' and not late and string.find(ARGV[6], 's', 1, true)
     local reply = lock -- not entitled
-    unknown = -1
     local held = call('GETRANGE', lock, '0', '511')
     local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
-    local shown = call('ZSCORE', family .. '\255t', slot)
-    if shown and (tonumber(shown) < 1e9) ~= (held == '') then
-      p.compare(family, { slot }, 'XX')
+    if held == '' then
+      call('ZADD', set, 'XX', number, number) -- a full server refuses this, and would refuse the slot
     end
-    local mine = not ours and not late and p.entitled(family, slot, limit, ticket, mode)
+    p.write(lock) -- the key decides, whoever has changed it
+    local mine = not ours and not late and p.entitled(family, number, limit, ticket, mode)
     if ours or late or mine then
       reply = rare().contend(lock, value, duration, late, t)
     end
     if type(reply) ~= 'table' and reply ~= lock and reply ~= 1 then
       return reply -- late
     elseif reply == 1 or reply ~= lock and type(reply[1]) == 'number' then
-      p.taken(lock, duration)
-      call('ZREM', family .. '\255a', string.sub(ticket, 1, 32))
-      call('ZREM', family .. '\255q', ticket)
-      local waiting = call('ZCARD', family .. '\255q')
+      call('ZREM', set, string.sub(ticket, 1, 32))
+      call('ZREM', queue, ticket)
+      local waiting = call('ZCARD', queue)
       if reply == 1 then -- without fencing
         return waiting == 0 and 1 or { 0, 0, waiting }
       end
@@ -220,61 +197,47 @@ function permits()
       return reply
     end
     if queues and not mine then
-      rare().enqueue(family, ticket, place)
+      rare().enqueue(ticket, place)
     end
-    local position = queues and call('ZRANK', family .. '\255q', ticket) or -1
-    local left = held == '' and p.kept(family) or p.left(family)
-    local other = mine and p.slot(family, slot, p.free(family, limit, 0), 0) or -1
-    return { held, left, position, other >= 0 and other or unknown }
+    local position = queues and call('ZRANK', queue, ticket) or -1
+    return { held, held == '' and p.kept() or p.left(), position, mine and p.slot(number, limit, 0) or -1 }
   end
 
   -- How long waiters are let in, ms, for the last of them; nil if none is.
-  function p.kept(family)
-    local stop = call('ZRANGE', family .. '\255a', '-1', '-1', 'WITHSCORES')[2]
-    return stop and math.max(stop - ms, 0)
+  function p.kept()
+    local stop = tonumber(call('ZRANGE', set, '-1', '-1', 'WITHSCORES')[2] or 0)
+    return stop > rights and math.max(stop - rights - ms, 0) or nil
   end
 
-  -- How long the slot lives that ends first, ms; -1 if none ends. Slots that were renewed since they
-  -- were written end later: of the index's first ones, up to 8 are compared with their keys.
-  function p.left(family)
-    local least = -1
-    for _ = 1, 8 do
-      local first = call('ZRANGE', family .. '\255t', '(' .. instant, '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
-      local left = first[1] and call('PTTL', family .. first[1]) or -1
-      if left >= 0 and (least < 0 or left < least) then
-        least = left
-      end
-      if left == -1 or left >= 0 and ms + left <= first[2] + 1 then -- the clock of PTTL may be ahead
-        return least
-      end
-      p.compare(family, { first[1] }, 'XX')
-    end
-    return least
+  -- How long the slot lives that ends first, ms; -1 if none is taken.
+  function p.left()
+    local first = call('ZRANGE', set, '(' .. instant, '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')[2]
+    return first and first + 0 < rights and first - ms or -1
   end
 
   -- What a release, a leave and a quit do behind the slot: see settle in queue.lua.
   function p.settle(lock, free, ours, ticket, place, mode)
-    local family, slot = p.family(lock)
+    local family, number = p.family(lock)
     local _, head
     local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
-    local set, name = family .. '\255a', string.sub(ticket or '', 1, 32)
+    local name = string.sub(ticket or '', 1, 32)
     if ours then
-      p.freed(lock)
+      p.write(lock)
     else
       rare().room()
     end
     local yields = stays and mode == 'y'
     if ticket and (yields or not stays) then
-      call('ZREM', family .. '\255q', ticket)
+      call('ZREM', queue, ticket)
       call('ZREM', set, name)
-    elseif stays and tonumber(call('ZSCORE', set, name) or 0) <= ms then
-      rare().enqueue(family, ticket, place)
+    elseif stays and not p.lets(name) then
+      rare().enqueue(ticket, place)
     end
     if free or ticket then
-      _, head = p.serve(family, slot or 0)
+      _, head = p.serve(family, number or 0)
     end
     if yields then
-      rare().enqueue(family, ticket, place)
+      rare().enqueue(ticket, place)
     end
     return ours and (head and string.sub(head, 1, 32) ~= name and 2 or 1) or free and 0 or -1
   end

@@ -6,9 +6,9 @@
 --     1 deleted, 2 deleted and reserved for a waiter or left free for the
 --     head, 0 missing, -1 another's, or reserved for the ticket that stays
 --
--- This file decides which waiter is next, and wakes it. Behind the key of a lock are its
--- queue ('\255q') and the key that exists while waiters have just been woken ('\255n'). The
--- file reads and writes these, the lock, and the hint, KEYS[3].
+-- This file decides which waiter is next, and wakes it. It reads and writes the lock, its queue, its watch,
+-- which exists while waiters have just been woken, and the hint, KEYS[3]. `lock` is what the messages name: for a
+-- slot what all slots of the name have in common.
 
 function f.publish(kind, ticket, lock)
   return call('PUBLISH', ARGV[4] .. string.sub(ticket, 1, 16), kind .. string.sub(ticket, 1, 32) .. lock)
@@ -17,10 +17,10 @@ end
 -- A queue holds the tickets of a lock's waiters, scored by the time of their calls.
 -- Every node gets the same score, so all nodes have the same order. A ticket is 16 hex
 -- digits of the Manager, 16 of the wait, its grace in ms, and 's' if it wants to read.
-function f.enqueue(lock, ticket, place)
+function f.enqueue(ticket, place)
   local stop = after('60000') -- waiters poll more often than that
-  call('ZADD', lock .. '\255q', 'NX', place, ticket)
-  call('PEXPIREAT', lock .. '\255q', stop)
+  call('ZADD', queue, 'NX', place, ticket)
+  call('PEXPIREAT', queue, stop)
   call('SET', KEYS[3], '1', 'PXAT', stop)
   hint = '1'
 end
@@ -30,7 +30,7 @@ end
 -- dropped, but at most 64 of them, because a script stops the server. After 64 the queue
 -- is recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
 function f.serve(lock, me)
-  local queue, dropped = lock .. '\255q', 0
+  local dropped = 0
   while dropped < 64 do
     local ahead = call('ZRANGE', queue, '0', '1', 'WITHSCORES')
     local first, place, second = ahead[1], ahead[2], ahead[3]
@@ -65,7 +65,6 @@ end
 -- each as if it read already. Each reader that comes admits more, so 64 at a time are enough.
 -- Returns the first that can be woken, and how many have left the queue.
 function f.admit(lock)
-  local queue = lock .. '\255q'
   local ahead = call('ZRANGE', queue, '0', '64', 'WITHSCORES')
   local i, gone, woken, longest = 1, {}, {}, 0
   while i < 128 and ahead[i] and string.sub(ahead[i], -1) == 's' do
@@ -86,7 +85,7 @@ function f.admit(lock)
   if not readers(call('GETRANGE', lock, '0', '43')) then
     shared().open(lock, longest)
   end
-  call('ZADD', lock .. '\255s', unpack(woken))
+  call('ZADD', set, unpack(woken))
   shared().stretch(lock, longest)
   if ahead[i] then
     f.watch(lock, ahead[i - 1], ahead[i])
@@ -103,11 +102,11 @@ function f.watch(lock, place, second, me)
   if second ~= me then
     f.publish('1', second, lock)
   end
-  local watched = call('GETRANGE', lock .. '\255n', '0', '31')
+  local watched = call('GETRANGE', watch, '0', '31')
   if tonumber(place) < (tonumber(watched) or 0) then
     return
   end
-  local queue, places, at, rank = lock .. '\255q', {}, 0, 1
+  local places, at, rank = {}, 0, 1
   local last = call('ZCARD', queue) - 1
   while at < last do
     rank, at = rank + 1, rank < 8 and math.min(2 * at + 1, last) or last
@@ -118,7 +117,7 @@ function f.watch(lock, place, second, me)
     places[#places + 1] = found[2]
   end
   if places[1] then
-    call('SET', lock .. '\255n', places[math.floor(#places / 2) + 1], 'PX', '20')
+    call('SET', watch, places[math.floor(#places / 2) + 1], 'PX', '20')
   end
 end
 
@@ -126,7 +125,6 @@ end
 -- most of a millisecond. Otherwise each ticket of a dead process would cost one grace;
 -- this way they cost one in all.
 function f.recall(lock, me)
-  local queue = lock .. '\255q'
   local tickets = call('ZRANGE', queue, '0', '499')
   for _, ticket in ipairs(tickets) do
     if ticket ~= me then
@@ -142,7 +140,7 @@ end
 -- A script looks at the first 500 of a queue, and at 1,000 in all, which takes less than a millisecond. The
 -- others count, as do all without the right to PUBSUB NUMSUB.
 local looks, dead = 1000, {}
-function f.living(queue, count)
+function f.living(count)
   if looks > 0 and not dead[queue] then
     local channels, tickets = { 'PUBSUB', 'NUMSUB' }, {}
     local first = redis.pcall('ZRANGE', queue, '0', math.min(looks, 500) - 1)
@@ -172,13 +170,13 @@ end
 function f.reserved(lock, ticket)
   local reservation = string.sub(ticket, 1, 32) .. ' w '
   local held = call('GETRANGE', lock, '0', '43')
-  return held == reservation or readers(held) and shared().reads(lock, reservation)
+  return held == reservation or readers(held) and shared().reads(reservation)
 end
 
 -- Brings the queue up to date after a release. free means that the lock is, and ours that it was
 -- ours. A client that cannot be woken here keeps no place in the queue.
 function f.settle(lock, free, ours, ticket, place, mode)
-  if string.find(lock, '\255p', 1, true) then
+  if slot then
     return permits().settle(lock, free, ours, ticket, place, mode)
   end
   local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
@@ -187,15 +185,15 @@ function f.settle(lock, free, ours, ticket, place, mode)
     return -1 -- reserved for it meanwhile: if it also stayed, it would get two turns
   end
   if stays and not yields then
-    f.enqueue(lock, ticket, place)
+    f.enqueue(ticket, place)
   elseif ticket then
-    call('ZREM', lock .. '\255q', ticket)
+    call('ZREM', queue, ticket)
   end
   -- If the ticket that stays is the head, the lock is reserved for it: otherwise the
   -- free lock with a queue would look as if its head were dead.
   local head
   if free and mode == 'f' then
-    head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
+    head = call('ZRANGE', queue, '0', '0')[1]
     if head then
       f.publish('f', head, lock)
     end
@@ -205,7 +203,7 @@ function f.settle(lock, free, ours, ticket, place, mode)
     f.admit(lock)
   end
   if yields then
-    f.enqueue(lock, ticket, place)
+    f.enqueue(ticket, place)
   end
   return ours and (head and string.sub(head, 1, 32) ~= string.sub(ticket or '', 1, 32) and 2 or 1) or free and 0 or -1
 end

@@ -9,7 +9,7 @@
 -- Moves the register of a lock that was just created with value. If the register ends
 -- up at another value than t, the lock shows that value.
 function f.move(lock, value, t)
-  local waiting = hint and call('ZCARD', lock .. '\255q') or 0
+  local waiting = hint and call('ZCARD', queue) or 0
   if not cap then
     return waiting == 0 and 1 or { 0, 0, waiting }
   end

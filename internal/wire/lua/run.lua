@@ -26,10 +26,9 @@ local function answer(reply)
 end
 
 -- How many wait for a lock.
-local function waiters(lock, by)
-  local queue = behind(lock)
+local function waiters(by)
   local count = by('ZCARD', queue)
-  return type(count) == 'number' and count > 0 and rare().living(queue, count) or count
+  return type(count) == 'number' and count > 0 and rare().living(count) or count
 end
 
 -- The answer of a renewal where others may want the lock.
@@ -37,7 +36,7 @@ function wanted(lock, code, marked)
   if not string.find(ARGV[6], 'w', 1, true) then
     return code
   end
-  local waiting = hint and code > 0 and waiters(lock, redis.pcall) or 0
+  local waiting = hint and code > 0 and waiters(redis.pcall) or 0
   waiting = type(waiting) == 'number' and waiting or 0 -- a renewal needs no right to count them
   if waiting == 0 and not marked then
     return code
@@ -50,21 +49,27 @@ local function run()
   local fenced = cap
   local sharing, others -- how many arguments the operations of a room have
   local registers, furthest = KEYS[1], now + (cap or 0)
-  for i = key, #KEYS do
+  for i = key, #KEYS, step do
     local lock, at, op = KEYS[i], arg, ARGV[arg]
     local a, b = ARGV[at + 1], ARGV[at + 2]
-    key = i + 1
+    key = i + step
+    if step > 1 then
+      queue, watch, set = KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
+      slot = string.find(lock, '\255p', 1, true)
+    end
     local reply
     if op == 'acquire' or op == 'wait' then
       local waits = op == 'wait'
       arg = at + (waits and 8 or 5)
       local late, t = now > ARGV[at + 3] + offset, ARGV[at + 4]
       local simple = votes and not late
-      if simple and hint then
-        simple = call('EXISTS', lock .. '\255q') == 0
+      if simple and hint and queue then
+        simple = call('EXISTS', queue) == 0
       end
       if not votes then
         reply = -1
+      elseif hint and not queue then
+        reply = '?'
       elseif simple and call('SET', lock, a, 'NX', 'PXAT', after(b)) then
         made = lock
         if fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
@@ -82,22 +87,28 @@ local function run()
       arg = at + (op == 'leave' and 5 or 2)
       local held = call('GETRANGE', lock, '0', '32')
       local ours = held == a or string.sub(held, 1, 2) == 'x ' and call('GETRANGE', lock, '2', '34') == a
-      if ours then
-        call('DEL', lock)
-      end
-      if hint or op == 'leave' then
-        reply = rare().hand(lock, held, ours, unpack(ARGV, at + 2, arg - 1))
+      if hint and not queue then
+        reply = '?'
       else
-        if ours and string.find(lock, '\255p', 1, true) then
-          permits().freed(lock)
+        if ours then
+          call('DEL', lock)
         end
-        reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
+        if hint or op == 'leave' then
+          reply = rare().hand(lock, held, ours, unpack(ARGV, at + 2, arg - 1))
+        else
+          if ours and slot then
+            permits().write(lock)
+          end
+          reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
+        end
       end
     elseif op == 'extend' then
       arg = at + 3
       local held = call('GETRANGE', lock, '0', '49') -- as long as most proofs, so that the strings are equal
       local same, marked = held == a or string.sub(held, 1, #a) == a, nil
-      if not same then
+      if hint and not queue then
+        reply = '?'
+      elseif not same then
         reply, same, marked = rare().differs(lock, held, a)
       end
       if not reply and now > ARGV[2] + offset + b * 1000 then
@@ -105,8 +116,11 @@ local function run()
       elseif not reply then
         call('PEXPIREAT', lock, after(b))
         reply = same and votes and 1 or 2
+        if slot then
+          permits().write(lock, b)
+        end
       end
-      if marked or hint and reply > 0 then
+      if marked or hint and reply ~= '?' and reply > 0 then
         reply = wanted(lock, reply, marked)
       end
     elseif op == 'heal' then
@@ -125,14 +139,14 @@ local function run()
       else
         reply = -1
       end
-      if reply == 1 and string.find(lock, '\255p', 1, true) then
-        permits().taken(lock, b)
+      if reply == 1 and slot then
+        permits().write(lock, b)
       end
     elseif op == 'read' then
       arg = at + 2
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
-      local waiting = waiters(lock, call)
+      local waiting = waiters(call)
       local known, value = pcall(register, lock) -- a read reports what exists
       reply = { held, left, known and value or -1, waiting }
       if held and readers(held) then
@@ -153,6 +167,9 @@ local function run()
       end
       arg = at + count + 1
       reply = room()[op](lock, unpack(ARGV, at + 1, at + count))
+      if slot then
+        permits().write(lock)
+      end
       made = nil
     end
     if reply == 1 then
@@ -163,6 +180,8 @@ local function run()
       codes = codes .. '-'
     elseif reply == 2 then
       codes = codes .. '2'
+    elseif reply == '?' then
+      codes = codes .. '?'
     else
       answer(reply)
     end

@@ -17,7 +17,7 @@
 --
 -- This file decides who reads. A lock of readers is the string `theirs`, which is another owner's
 -- for every other operation, also in the scripts of older clients. Beside it is the set of the
--- readers ('\255s'), by the instants at which they end, ms. A reader counts only while the string
+-- readers, by the instants at which they end, ms. A reader counts only while the string
 -- is there: whoever makes the string makes the set anew. Among the readers are the reservations of
 -- those who were woken, 'ticket w '. The file reads and writes the lock, the set, the queue and
 -- the registers, KEYS[1].
@@ -39,7 +39,7 @@ function shared()
   function s.open(lock, duration)
     call('SET', lock, theirs, 'PXAT', after(duration))
     made = lock
-    call('DEL', lock .. '\255s')
+    call('DEL', set)
   end
 
   -- Lets the lock live as long as a reader that has just got `duration` ms, and a little longer, so
@@ -48,17 +48,17 @@ function shared()
   function s.stretch(lock, duration)
     if call('PTTL', lock) < duration + 2 then
       call('PEXPIREAT', lock, string.format('%.0f', ms + duration + math.floor(duration / 8)))
-      call('PEXPIREAT', lock .. '\255s', after(2 * duration))
+      call('PEXPIREAT', set, after(2 * duration))
     end
   end
 
   function s.add(lock, value, duration)
-    call('ZADD', lock .. '\255s', after(duration), value)
+    call('ZADD', set, after(duration), value)
     s.stretch(lock, duration)
   end
 
-  function s.reads(lock, value)
-    local stop = call('ZSCORE', lock .. '\255s', value)
+  function s.reads(value)
+    local stop = call('ZSCORE', set, value)
     return stop and tonumber(stop) > ms
   end
 
@@ -74,7 +74,7 @@ function shared()
     elseif not readers(held) then
       return #held == 35 and string.find(held, '^[0-9a-f]+ w $') ~= nil
     end
-    local all = call('ZRANGE', lock .. '\255s', string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '129')
+    local all = call('ZRANGE', set, string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '129')
     for _, value in ipairs(all) do
       if string.sub(value, 33) ~= ' w ' then
         return false
@@ -85,17 +85,16 @@ function shared()
 
   -- Deletes a lock of readers if none is left, and reports whether it has.
   function s.clear(lock)
-    local stop = call('ZRANGE', lock .. '\255s', '-1', '-1', 'WITHSCORES')[2]
+    local stop = call('ZRANGE', set, '-1', '-1', 'WITHSCORES')[2]
     if stop and tonumber(stop) > ms then
       return false
     end
-    call('DEL', lock, lock .. '\255s')
+    call('DEL', lock, set)
     return true
   end
 
   -- How many readers have not ended. One that has died stays in the set for as long as others read.
-  function s.count(lock)
-    local set = lock .. '\255s'
+  function s.count()
     local first = call('ZRANGE', set, string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '1')[1]
     local ended = first and call('ZRANK', set, first)
     return ended and call('ZCARD', set) - ended or 0
@@ -104,7 +103,6 @@ function shared()
   -- Drops readers that have ended. Returns how many are left, and the one that ends last; the lock then
   -- ends with it.
   function s.trim(lock)
-    local set = lock .. '\255s'
     local ended = call('ZRANGE', set, '(0', string.format('%.0f', ms), 'BYSCORE', 'LIMIT', '0', '500')
     if ended[1] then
       call('ZREM', set, unpack(ended))
@@ -114,15 +112,15 @@ function shared()
       return 0, ''
     end
     call('PEXPIREAT', lock, last[2])
-    return s.count(lock), last[1]
+    return s.count(), last[1]
   end
 
   -- A process that is stopped keeps its connection. So a writer that bars a reader must ask again from time to
   -- time: the set's first member, which ended at 0, has its ticket, whether it was told to, and since when it has
   -- not asked. It is told to after 2 s ('a'), and 1 s later it leaves the queue; when it continues, it has its place
   -- again. Returns the message to send, and whether the writer is stopped.
-  function s.probe(lock, ticket)
-    local set, me = lock .. '\255s', string.sub(ticket, 1, 32)
+  function s.probe(ticket)
+    local me = string.sub(ticket, 1, 32)
     local first = call('ZRANGE', set, '0', '0')[1]
     local told, since = string.match(first or '', '^([pa])(%d+) w $', 33)
     local known = told and string.sub(first, 1, 32) == me
@@ -142,10 +140,10 @@ function shared()
   end
 
   -- The writer with this ticket has asked, and is not stopped.
-  function s.lives(lock, ticket)
-    local first = call('ZRANGE', lock .. '\255s', '0', '0')[1] or ''
+  function s.lives(ticket)
+    local first = call('ZRANGE', set, '0', '0')[1] or ''
     if string.sub(first, 1, 32) == string.sub(ticket, 1, 32) and string.find(first, '^[pa]%d+ w $', 33) then
-      call('ZREM', lock .. '\255s', first)
+      call('ZREM', set, first)
     end
   end
 
@@ -154,23 +152,23 @@ function shared()
   function s.barred(lock, value, ticket, place, probes)
     local ahead
     if place ~= '' then
-      ahead = call('ZRANGE', lock .. '\255q', '-inf', '(' .. place, 'BYSCORE', 'LIMIT', '0', '64')
+      ahead = call('ZRANGE', queue, '-inf', '(' .. place, 'BYSCORE', 'LIMIT', '0', '64')
     else
-      ahead = call('ZRANGE', lock .. '\255q', '0', '63')
+      ahead = call('ZRANGE', queue, '0', '63')
     end
     for _, other in ipairs(ahead) do
       if string.sub(other, -1) ~= 's' then
-        if s.reads(lock, value) or s.reads(lock, string.sub(ticket, 1, 32) .. ' w ') then
+        if s.reads(value) or s.reads(string.sub(ticket, 1, 32) .. ' w ') then
           return false
         end
         local message, stopped = 'p', false
         if probes then
-          message, stopped = s.probe(lock, other)
+          message, stopped = s.probe(other)
         end
         if rare().publish(message, other, lock) > 0 and not stopped then
           return true
         end
-        call('ZREM', lock .. '\255q', other)
+        call('ZREM', queue, other)
       end
     end
     return false
@@ -209,7 +207,7 @@ function shared()
       local queues = place ~= '' and not late and string.find(ARGV[6], 's', 1, true)
       if free and not late then
         if queues then
-          rare().enqueue(lock, ticket, place)
+          rare().enqueue(ticket, place)
         end
         rare().serve(lock, ticket)
         held = call('GETRANGE', lock, '0', '511')
@@ -223,13 +221,13 @@ function shared()
     end
     s.add(lock, value, duration)
     if ticket ~= '' then
-      call('ZREM', lock .. '\255s', string.sub(ticket, 1, 32) .. ' w ')
-      call('ZREM', lock .. '\255q', ticket)
+      call('ZREM', set, string.sub(ticket, 1, 32) .. ' w ')
+      call('ZREM', queue, ticket)
     end
     if hint then
       rare().admit(lock)
     end
-    return s.granted(lock, hint and call('ZCARD', lock .. '\255q') or 0)
+    return s.granted(lock, hint and call('ZCARD', queue) or 0)
   end
 
   function s.prolong(lock, value, duration)
@@ -239,10 +237,10 @@ function shared()
       return 0
     elseif not (open or alone) then
       return wanted(lock, -1, s.revoked(held))
-    elseif open and not s.reads(lock, value) or now > ARGV[2] + offset + duration * 1000 then
+    elseif open and not s.reads(value) or now > ARGV[2] + offset + duration * 1000 then
       return 0
     end
-    call('ZREM', lock .. '\255s', '') -- removes nothing; but after a write a full server allows ZADD
+    call('ZREM', set, '') -- removes nothing; but after a write a full server allows ZADD
     if alone then
       s.open(lock, duration)
       made = nil -- it is a vote already, which an error does not take away
@@ -265,8 +263,8 @@ function shared()
       made = nil
     end
     s.add(lock, value, duration)
-    if call('PTTL', lock .. '\255s') < 2 * duration then -- it may have been lost alone; or others in it last longer
-      call('PEXPIREAT', lock .. '\255s', after(2 * duration))
+    if call('PTTL', set) < 2 * duration then -- it may have been lost alone; or others in it last longer
+      call('PEXPIREAT', set, after(2 * duration))
     end
     return 1
   end
@@ -274,7 +272,7 @@ function shared()
   function s.raise(lock, value, t)
     local from, held = -1, call('GETRANGE', lock, '0', '43')
     local reader = string.sub(value, 33, 35) == ' 0 '
-    local ours = reader and readers(held) and s.reads(lock, value) or not reader and s.alone(held, value)
+    local ours = reader and readers(held) and s.reads(value) or not reader and s.alone(held, value)
     if votes and ours then
       local at = register(lock)
       if at < tonumber(t) or reader and at == tonumber(t) then
@@ -285,12 +283,12 @@ function shared()
         call('ZADD', KEYS[1], t, lock)
       end
     end
-    return { from, hint and call('ZCARD', behind(lock)) or 0 }
+    return { from, hint and call('ZCARD', queue) or 0 }
   end
 
   function s.quit(lock, value, ticket, place, mode)
     local held = call('GETRANGE', lock, '0', '43')
-    local ours = (readers(held) or s.revoked(held)) and call('ZREM', lock .. '\255s', value) == 1
+    local ours = (readers(held) or s.revoked(held)) and call('ZREM', set, value) == 1
     local free = false
     local lease = s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value)
     if held == value or lease and string.sub(value, 33) ~= ' w ' then
@@ -298,7 +296,7 @@ function shared()
       ours, free = true, true
     elseif readers(held) then
       if ticket ~= '' and place == '' then
-        call('ZREM', lock .. '\255s', string.sub(ticket, 1, 32) .. ' w ')
+        call('ZREM', set, string.sub(ticket, 1, 32) .. ' w ')
       end
       free = s.clear(lock)
     elseif not s.revoked(held) then -- which stays: this node may not know all that were revoked
@@ -312,9 +310,9 @@ function shared()
 
   -- Completes a read of a lock of readers: how many there are, and the 16 that last longest.
   function s.list(lock, value, reply)
-    reply[1] = value ~= '' and s.reads(lock, value) and value or reply[1]
-    reply[5] = s.count(lock)
-    reply[6] = reply[5] > 0 and call('ZRANGE', lock .. '\255s', tostring(-math.min(reply[5], 16)), '-1') or {}
+    reply[1] = value ~= '' and s.reads(value) and value or reply[1]
+    reply[5] = s.count()
+    reply[6] = reply[5] > 0 and call('ZRANGE', set, tostring(-math.min(reply[5], 16)), '-1') or {}
     return reply
   end
 
