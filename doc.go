@@ -60,7 +60,8 @@
 // lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely. [Lease.Detach] and
 // [Manager.Resume] hand a lease to another process.
 // [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority
-// votes. [WithStartupWait] lets a program start before its Redis does.
+// votes. [WithStartupWait] lets a program start before its Redis does. Module adapters/goredis makes
+// nodes of the options of a go-redis client.
 //
 // # The life of a lease
 //

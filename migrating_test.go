@@ -20,7 +20,8 @@ var notOurs = map[string]bool{
 	"OnStartedLeading": true, "ReleaseOnCancel": true, "RunOrDie": true, // client-go
 	"Mutex": true, "IsOwner": true, "LockDelay": true, // etcd, Consul
 	"RLock": true, "InterProcessMutex": true, "InterProcessSemaphoreMutex": true, // Redisson, Curator
-	"AuthCredentialsFn": true, "AlwaysRESP2": true, "PING": true, // rueidis, Redis
+	"AuthCredentialsFn": true, "AlwaysRESP2": true, "PING": true, "SET": true, "DEL": true, // rueidis, Redis
+	"FailoverOptions": true, "ClusterOptions": true, // go-redis
 	"Scheduler": true, "Executor": true, "Idempotency": true, // asynq, River, HTTP
 }
 

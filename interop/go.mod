@@ -2,13 +2,17 @@ module github.com/quorumlock/quorumlock/interop
 
 go 1.25.0
 
-replace github.com/quorumlock/quorumlock => ../
+replace (
+	github.com/quorumlock/quorumlock => ../
+	github.com/quorumlock/quorumlock/adapters/goredis => ../adapters/goredis
+)
 
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/cenkalti/backoff/v4 v4.3.0
 	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/adapters/goredis v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1

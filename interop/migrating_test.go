@@ -16,9 +16,40 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/adapters/goredis"
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
+
+// plain is the lock that most programs begin with.
+func plain(ctx context.Context, client *redis.Client, work func(context.Context) error) error {
+	free, err := client.SetNX(ctx, "lock:report", "1", 30*time.Second).Result()
+	if err != nil || !free {
+		return err
+	}
+	defer client.Del(ctx, "lock:report")
+	return work(ctx)
+}
+
+// fromPlain is the same with quorumlock.
+func fromPlain(ctx context.Context, m *quorumlock.Manager, work func(context.Context) error) error {
+	err := m.Do(ctx, "report", func(ctx context.Context, _ *quorumlock.Lease) error {
+		return work(ctx) // its context ends if the lease is lost
+	}, quorumlock.WithTTL(30*time.Second), quorumlock.WithWait(0)) // do not wait for another holder
+	if errors.Is(err, quorumlock.ErrHeld) {
+		return nil // another process works
+	}
+	return err
+}
+
+// managerFor uses the settings of a client, and the keys that plain has.
+func managerFor(ctx context.Context, options *redis.Options) (*quorumlock.Manager, error) {
+	nodes, err := goredis.Nodes(options) // or those of three or five servers
+	if err != nil {
+		return nil, err
+	}
+	return quorumlock.New(ctx, nodes, quorumlock.WithPrefix("lock:"))
+}
 
 // fromRedsync has the calls of docs/migrating.md that take the place of
 // redsync's and redislock's. It is compiled, and not run.
@@ -104,13 +135,6 @@ func fromReadWriteLock(ctx context.Context, m *quorumlock.Manager, name string) 
 	return errors.Join(err, permit.Release(ctx), reader.Release(ctx))
 }
 
-// fromGoRedis shares the options of a client for data.
-func fromGoRedis(o *redis.Options) rueidis.ClientOption {
-	return rueidis.ClientOption{
-		InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB, TLSConfig: o.TLSConfig,
-	}
-}
-
 // fromElections has the calls for client-go's leaderelection, etcd's elections and Curator's.
 func fromElections(ctx context.Context, m *quorumlock.Manager, name string, serve func(context.Context, *quorumlock.Lease) error) error {
 	e := election.New(m, election.Config{
@@ -155,20 +179,6 @@ var (
 	_, _, _ = fromRedsync, fromRueidislock, fromReadWriteLock
 	_, _, _ = readThenWrite, fromElections, fromSessions
 )
-
-func TestOptionsOfGoRedisReachTheServer(t *testing.T) {
-	options := &redis.Options{Addr: redistest.Start(t, 1)[0].Addr(), DB: 2}
-	data := redis.NewClient(options)
-	defer func() { require.NoError(t, data.Close()) }()
-	m, err := quorumlock.New(t.Context(), []rueidis.ClientOption{fromGoRedis(options)})
-	require.NoError(t, err)
-	_, err = m.TryAcquire(t.Context(), "job")
-	require.NoError(t, err)
-	found, err := data.Exists(t.Context(), "quorumlock:job").Result()
-	require.NoError(t, err)
-	require.Equal(t, int64(1), found)
-	require.NoError(t, m.Close(t.Context()))
-}
 
 // both takes the old lock, then ours: the first step of a rollout with two locks.
 func both(ctx context.Context, locker rueidislock.Locker, m *quorumlock.Manager, name string, work func(context.Context) error) error {

@@ -1,0 +1,73 @@
+package goredis_test
+
+import (
+	"context"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/adapters/goredis"
+)
+
+// The server that has the data has the locks as well, with the same user, TLS and database.
+func ExampleNodes() {
+	ctx := context.Background()
+	options := &redis.Options{Addr: "redis.internal:6379", Username: "app", Password: "secret", DB: 2}
+	data := redis.NewClient(options) // for your data, as before
+
+	nodes, err := goredis.Nodes(options) // or those of three or five independent servers
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := quorumlock.New(ctx, nodes)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, "report", func(ctx context.Context, lease *quorumlock.Lease) error {
+		return data.Set(ctx, "report", lease.Token(), 0).Err()
+	})
+	log.Print(err, m.Close(ctx))
+}
+
+// A master under Sentinels is one node.
+func ExampleSentinel() {
+	options := &redis.FailoverOptions{
+		MasterName: "mymaster", SentinelAddrs: []string{"10.0.1.1:26379", "10.0.1.2:26379", "10.0.1.3:26379"},
+	}
+	node, err := goredis.Sentinel(options)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := quorumlock.New(context.Background(), []rueidis.ClientOption{node},
+		quorumlock.WithFailover(5*time.Second), quorumlock.WithRestartGuard(15*time.Second))
+	log.Print(m, err)
+}
+
+// One slot of a Redis Cluster is one node.
+func ExampleClusterSlot() {
+	options := &redis.ClusterOptions{Addrs: []string{"10.0.2.1:6379", "10.0.2.2:6379", "10.0.2.3:6379"}}
+	node, err := goredis.ClusterSlot("{locks}", options)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := quorumlock.New(context.Background(), []rueidis.ClientOption{node}, quorumlock.WithPrefix("{locks}:"),
+		quorumlock.WithFailover(5*time.Second), quorumlock.WithRestartGuard(15*time.Second))
+	log.Print(m, err)
+}
+
+// A provider of tokens that change, such as one for Entra ID.
+func ExampleLatest() {
+	options := &redis.Options{Addr: "redis.internal:6379", StreamingCredentialsProvider: fixed{}}
+	credentials, unsubscribe, err := goredis.Latest(options.StreamingCredentialsProvider)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = unsubscribe() }() // after the Manager is closed
+	forLocks := *options
+	forLocks.StreamingCredentialsProvider, forLocks.CredentialsProviderContext = nil, credentials
+	nodes, err := goredis.Nodes(&forLocks)
+	log.Print(nodes, err)
+}
