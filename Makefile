@@ -263,7 +263,7 @@ examples-run: deps ## Run the examples, on throwaway servers where they need som
 		"$${REDIS_SERVER:-redis-server}" --port $$port --bind 127.0.0.1 --save "" --dir "$$work" >/dev/null & \
 		servers="$$servers $$!"; nodes="$$nodes,127.0.0.1:$$port"; \
 	done; \
-	sleep 1; cd examples; mains=$$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./... ./tracing); \
+	sleep 1; cd examples; mains=$$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./... ./tracing ./deploy); \
 	for main in $$mains; do \
 		name=$$(basename "$$main"); echo "-- $$name"; $(GO) build -o "$$work/$$name" "$$main"; \
 		args=; if grep -q '"nodes"' "$$main"/*.go; then args="-nodes $${nodes#,}"; fi; \

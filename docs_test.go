@@ -68,6 +68,22 @@ func TestTheFirstPageIsShort(t *testing.T) {
 	assert.LessOrEqual(t, len(strings.Fields(string(page))), 800)
 }
 
+func TestThePageOnKubernetesIsShort(t *testing.T) {
+	page, err := os.ReadFile("docs/kubernetes.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(strings.Fields(string(page))), 700)
+}
+
+// A test of adapters/goredis counts the connections on a server, and these pages say the number.
+func TestThePagesNameTheConnectionsOfAManager(t *testing.T) {
+	for _, page := range []string{"README.md", "docs/reference.md", "docs/migrating.md", "adapters/goredis/doc.go"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		assert.Regexp(t, `one (connection )?(from each `+"`Manager` "+`)?to each node,? .{0,60}(one more|a second)`,
+			strings.Join(strings.Fields(strings.ReplaceAll(string(text), "//", "")), " "), page)
+	}
+}
+
 // Pictures have colours for light and dark pages, and a title and a description for screen readers.
 // No text is cut off, and no line crosses a text.
 func TestPicturesAreForEveryReader(t *testing.T) {

@@ -1,0 +1,154 @@
+// Deploy is the program of docs/kubernetes.md: a worker of which one replica leads. It has the
+// probes of a Deployment, and on SIGTERM it ends its work and closes, so that the next replica leads
+// at once.
+//
+// redis.yaml and worker.yaml are its manifests, and compose.yaml has three nodes for a try:
+//
+//	docker compose -f examples/deploy/compose.yaml up -d
+//	cd examples/deploy && go run . -nodes 127.0.0.1:17001,127.0.0.1:17002,127.0.0.1:17003
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// closeWithin is how long the work may take to end. terminationGracePeriodSeconds is longer.
+const closeWithin = 20 * time.Second
+
+// worker is what the flags say.
+type worker struct {
+	nodes, user, passwordFile, holder, listen string
+	ttl, guard                                time.Duration
+	log                                       *slog.Logger
+
+	manager atomic.Pointer[quorumlock.Manager] // nil until New has returned
+}
+
+func main() {
+	w := worker{log: slog.New(slog.NewTextHandler(os.Stdout, nil))}
+	host, _ := os.Hostname() // in a pod, its name
+	flag.StringVar(&w.nodes, "nodes", "127.0.0.1:6379", "comma-separated host:port of independent Redis masters")
+	flag.StringVar(&w.user, "user", "", "user of the nodes")
+	flag.StringVar(&w.passwordFile, "password-file", "", "file with the user's password, read for each connection")
+	flag.StringVar(&w.holder, "holder", host, "label of this process for people, such as the pod's name")
+	flag.StringVar(&w.listen, "listen", "127.0.0.1:8080", "address of the probes")
+	flag.DurationVar(&w.ttl, "ttl", 10*time.Second, "how long a leader that died is waited for")
+	flag.DurationVar(&w.guard, "guard", 30*time.Second, "time of the restart guard, the same in all clients")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := w.run(ctx)
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		w.log.Error("ended", "error", err)
+		os.Exit(1)
+	}
+}
+
+// run works until ctx ends. The probes are there from the beginning.
+func (w *worker) run(ctx context.Context) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.listen)
+	if err != nil {
+		return err
+	}
+	w.log.Info("probes", "addr", listener.Addr())
+	server := &http.Server{Handler: w.probes(), ReadHeaderTimeout: time.Second}
+	served := make(chan struct{}) // closed when the server has ended
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener)
+	}()
+	defer func() {
+		_ = server.Close()
+		<-served
+	}()
+	m, err := quorumlock.New(ctx, w.options(),
+		quorumlock.WithTTL(w.ttl),
+		quorumlock.WithRestartGuard(w.guard),
+		quorumlock.WithStartupWait(2*time.Minute), // the startup probe allows more
+		quorumlock.WithHolder(w.holder),
+		quorumlock.WithLogger(w.log))
+	if err != nil {
+		return err
+	}
+	w.manager.Store(m)
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), closeWithin) // ctx has ended by now
+		defer cancel()
+		if err := m.Close(closing); err != nil {
+			w.log.Warn("not everything was released", "error", err)
+		}
+	}()
+	return m.Lead(ctx, "worker", w.lead)
+}
+
+// options reads the password for each connection, so that a changed Secret needs no restart.
+func (w *worker) options() []rueidis.ClientOption {
+	nodes := quorumlock.Addrs(strings.Split(w.nodes, ",")...)
+	for i := range nodes {
+		if w.user != "" {
+			nodes[i].AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+				password, err := os.ReadFile(w.passwordFile)
+				return rueidis.AuthCredentials{Username: w.user, Password: strings.TrimSpace(string(password))}, err
+			}
+		}
+	}
+	return nodes
+}
+
+// lead does one step a second until the term ends. In its place stands your work, which returns
+// when ctx ends.
+func (w *worker) lead(ctx context.Context, lease *quorumlock.Lease) error {
+	w.log.Info("leading", "token", lease.Token(), "holder", w.holder)
+	defer func() { w.log.Info("no longer leading", "token", lease.Token()) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.log.Info("step", "token", lease.Token())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// probes says whether the program has started, whether it can lead, and whether it runs at all.
+func (w *worker) probes() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(out http.ResponseWriter, check func(*quorumlock.Manager) error) {
+		err := errors.New("waiting for a majority of the nodes to start")
+		if m := w.manager.Load(); m != nil {
+			err = check(m)
+		}
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusServiceUnavailable)
+		}
+	}
+	mux.HandleFunc("GET /startup", func(out http.ResponseWriter, _ *http.Request) {
+		answer(out, func(*quorumlock.Manager) error { return nil })
+	})
+	mux.HandleFunc("GET /ready", func(out http.ResponseWriter, _ *http.Request) {
+		answer(out, (*quorumlock.Manager).Ready)
+	})
+	mux.HandleFunc("GET /live", func(out http.ResponseWriter, _ *http.Request) {
+		// Never Ready: a restart because nodes are down would end the leases that still hold.
+		_, _ = fmt.Fprintln(out, "alive")
+	})
+	return mux
+}
