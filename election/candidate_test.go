@@ -275,6 +275,8 @@ func TestTheSimulationFindsPlantedBugs(t *testing.T) {
 		{returnsLate, "a release before Lead's return", 0, steady, end},
 		{oneAsk, "asks without a number", 0, random, end},
 		{skipsWaiters, "no waiter", 500, random, end},
+		{nextIsDeaf, "next is never left for a better one", 0, steady, end},
+		{nextIsSick, "next is never left by an unhealthy one", 0, random, end},
 	} {
 		found, seed := "", plant.from
 		for ; seed < plant.from+2000 && found == ""; seed++ {

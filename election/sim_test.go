@@ -43,6 +43,8 @@ const (
 	returnsLate      // the name is released when Lead is told to return, and not when it has
 	oneAsk           // an ask has no number
 	skipsWaiters     // a leader yields without a waiter
+	nextIsDeaf       // the holder of next does not leave for a better candidate
+	nextIsSick       // it does not leave when it becomes unhealthy
 )
 
 // moment is something that happens at an instant.
@@ -137,6 +139,7 @@ type process struct {
 	lead   *hold // Lead runs, and began under this one
 	seen   sight
 	sick   bool // the present reign began unhealthy, by LeadAnyway
+	errors int  // of Health, in a row
 	first  bool // it has seen something
 	told   [2]string
 	trace  []preference
@@ -231,7 +234,7 @@ func (w *world) fault() {
 func (p *process) start() {
 	w := p.w
 	p.up, p.life, p.cut, p.first, p.seen, p.lead, p.trace = true, p.life+1, false, false, sight{}, nil, nil
-	p.calls, p.told = [2]*simCall{}, [2]string{}
+	p.calls, p.told, p.errors = [2]*simCall{}, [2]string{}, 0
 	if p.old {
 		p.queue(nameLease)
 		return
@@ -280,7 +283,11 @@ func (p *process) tick(life, n int) {
 	}
 	if w.checks && time.Duration(n)*time.Second%w.rules.every == 0 {
 		p.step(event{what: checking})
-		p.step(event{what: checked, ok: w.now > w.busy || !w.sick[p.i](w.now)})
+		ok := w.now > w.busy || !w.sick[p.i](w.now)
+		if p.errors++; ok {
+			p.errors = 0
+		}
+		p.step(event{what: checked, ok: ok || w.bug == nextIsSick && p.core.state == next})
 	}
 	p.step(event{what: ticked})
 }
@@ -353,6 +360,9 @@ func (p *process) returns() time.Duration {
 func (p *process) begin(h *hold) {
 	w := p.w
 	p.lead, p.sick = h, p.core != nil && !p.core.healthy()
+	if p.errors >= inARow && w.rules.leadAnyway == 0 {
+		w.violated("%d begins to lead after %d errors of Health in a row", p.i, p.errors)
+	}
 	w.changes, w.wins = append(w.changes, w.now), append(w.wins, p.i)
 	w.leader()
 	w.handedTo(p)
@@ -498,7 +508,9 @@ func (l *simLease) renew(h *hold) {
 		if w.bug == skipsWaiters {
 			waiters = 1
 		}
-		h.call.deliver(event{what: wanted, lease: l.which, waiters: waiters, ask: l.mark})
+		if w.bug != nextIsDeaf || l.which != nextLease {
+			h.call.deliver(event{what: wanted, lease: l.which, waiters: waiters, ask: l.mark})
+		}
 	}
 	w.after(w.rules.ttl/3*time.Duration(90+w.rng.IntN(21))/100, func() { l.renew(h) })
 }
