@@ -2,28 +2,14 @@ package election
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-// seeds returns how many random schedules are played: QUORUMLOCK_SIM_SEEDS, or few.
-func seeds(t *testing.T) int {
-	t.Helper()
-	if word := os.Getenv("QUORUMLOCK_SIM_SEEDS"); word != "" {
-		n, err := strconv.Atoi(word)
-		require.NoError(t, err)
-		return n
-	}
-	if os.Getenv("QUORUMLOCK_NIGHTLY") != "" {
-		return 1000
-	}
-	return 120
-}
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
 
 // usually are rules like those of production, with shorter times.
 func usually(ttl, minReign time.Duration) rules {
@@ -116,7 +102,7 @@ func random(seed uint64) schedule {
 
 func TestRandomSchedulesKeepTheBounds(t *testing.T) {
 	var yields, unhealthy, changes, faulty, old, stable, most int
-	n := seeds(t)
+	n := testkit.Seeds(t, 1000, 120)
 	for seed := range uint64(n) {
 		s := random(seed)
 		w := newWorld(s)

@@ -133,7 +133,8 @@ func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, re
 		case <-ended:
 			ended = nil
 			late.Reset(s.rules.MarkAfter)
-		case <-late.C:
+		case <-late.C: // again and again: a node may have been away, or an asker's text has replaced the mark
+			late.Reset(s.rules.MarkEvery)
 			s.wanted(ctx, name, last)
 		case w, open := <-wanted:
 			if !open {

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -15,6 +16,21 @@ func Count(eachNight, otherwise int) int {
 		return eachNight
 	}
 	return otherwise
+}
+
+// Seeds returns how many random schedules a simulation plays: QUORUMLOCK_SIM_SEEDS if that is set, and otherwise what Count
+// returns.
+func Seeds(tb testing.TB, eachNight, otherwise int) int {
+	tb.Helper()
+	word := os.Getenv("QUORUMLOCK_SIM_SEEDS")
+	if word == "" {
+		return Count(eachNight, otherwise)
+	}
+	n, err := strconv.Atoi(word)
+	if err != nil || n < 1 {
+		tb.Fatalf("QUORUMLOCK_SIM_SEEDS: %q is no number of schedules", word)
+	}
+	return n
 }
 
 // OnlyNightly skips a test that make test has no time for.

@@ -228,8 +228,8 @@ func (m *Member) Ended(now time.Duration, name string) {
 	}
 }
 
-// Wanted says what the holder of a name is shown: how many wait for it, and the text of the last ask. The edge repeats
-// it Rules.MarkAfter after the end of a function that has not returned.
+// Wanted says what the holder of a name is shown: how many wait for it, and the text of the last ask. If a function has
+// not returned, the edge repeats it Rules.MarkAfter after its end, and then each Rules.MarkEvery.
 func (m *Member) Wanted(now time.Duration, name string, waiters int, text string) Answer {
 	j := m.jobs[name]
 	switch {

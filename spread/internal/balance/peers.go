@@ -87,14 +87,16 @@ func (m *Member) holdings(now time.Duration) (all []*holding) {
 	return all
 }
 
-// richest returns one of those with most names, by chance; nil for none.
-func (m *Member) richest(all []*holding) (most *holding) {
+// richest returns one of those with at least so many names, by chance one of those with most names that nobody waits for:
+// the others' askers get their names first. nil for none.
+func (m *Member) richest(all []*holding, least int) (most *holding) {
 	ties := 0
 	for _, h := range all {
 		switch {
-		case most == nil || len(h.names) > len(most.names):
+		case len(h.names) < least:
+		case most == nil || h.unasked > most.unasked:
 			most, ties = h, 1
-		case len(h.names) == len(most.names):
+		case h.unasked == most.unasked:
 			if ties++; m.chance.IntN(ties) == 0 {
 				most = h
 			}
@@ -105,8 +107,7 @@ func (m *Member) richest(all []*holding) (most *holding) {
 
 // richer reports whether another member has so many names that it would give one.
 func (m *Member) richer(now time.Duration) bool {
-	most := m.richest(m.holdings(now))
-	return most != nil && len(most.names) >= m.Share()+2
+	return m.richest(m.holdings(now), m.Share()+2) != nil
 }
 
 // ask asks for so many names, each of the member that has most then.
@@ -117,8 +118,9 @@ func (m *Member) ask(now time.Duration, want int) (commands []Command) {
 	m.batch++
 	all := m.holdings(now)
 	for range want {
-		h, p := m.richest(all), m.Share()
-		if h == nil || len(h.names) < p+2 {
+		p := m.Share()
+		h := m.richest(all, p+2)
+		if h == nil {
 			break
 		}
 		name := h.draw(m.chance)

@@ -28,8 +28,9 @@ func TestThePlantedBugsAreFound(t *testing.T) {
 		{"a member never has more than its share", "the lists differ", rules(func(r *Rules) { r.LookAgain = never })},
 		{"dying leases are not looked at again", "one of six is killed, of 600 names", rules(func(r *Rules) { r.Dying = 0 })},
 		{"no mark", "functions that take half a minute to return", rules(func(r *Rules) { r.MarkAfter = never })},
+		{"a mark is told once", "a terminated member is cut off while its functions return", rules(func(r *Rules) { r.MarkEvery = never })},
 		{"a deaf holder is asked for ever", "a holder is deaf", rules(func(r *Rules) { r.DeafAfter = 1 << 40 })},
-		{"an asker does not leave", "three join three", rules(func(r *Rules) { r.Wait = never })},
+		{"an asker does not leave", "a holder is deaf", rules(func(r *Rules) { r.Wait = never })},
 		{"a free name with a dead waiter is left alone", "askers are killed, and then a holder", rules(func(r *Rules) { r.SecondLook = never })},
 	} {
 		t.Run(bug.name, func(t *testing.T) {

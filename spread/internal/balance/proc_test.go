@@ -349,11 +349,7 @@ func (p *proc) returns(name string, h *hold) {
 	if slow > time.Second {
 		p.w.disturbed(p.w.now + slow)
 	}
-	p.at(p.core.rules.MarkAfter, func() {
-		if p.holds[name] == h {
-			p.wanted(h, p.w.waiters(h.lock))
-		}
-	})
+	p.mark(p.core.rules.MarkAfter, name, h)
 	p.at(slow, func() {
 		h.runs = false
 		p.running[name]--
@@ -361,6 +357,16 @@ func (p *proc) returns(name string, h *hold) {
 			p.w.gone[h.lock.name] = p.w.now
 		}
 		p.release(h)
+	})
+}
+
+// mark says again and again that the function of a name still runs.
+func (p *proc) mark(after time.Duration, name string, h *hold) {
+	p.at(after, func() {
+		if p.holds[name] == h {
+			p.wanted(h, p.w.waiters(h.lock))
+			p.mark(p.core.rules.MarkEvery, name, h)
+		}
 	})
 }
 

@@ -190,8 +190,8 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		switch {
 		case l.TTL >= 0 && l.TTL < m.rules.Dying:
 			m.again[l.Name] = now + max(l.TTL, m.rules.Gap)
-		case l.Marked && l.Waiters == 0: // it will be free, and no one gets it then
-			m.again[l.Name] = now + m.rules.Head
+		case l.Marked: // it comes free, or goes to one that then has more
+			m.again[l.Name] = now + m.rules.MarkEvery
 		}
 		return nil
 	}

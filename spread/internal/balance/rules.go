@@ -21,7 +21,8 @@ type Rules struct {
 	// later.
 	Wait      time.Duration
 	AskAfter  time.Duration // from queueing for a name to asking its holder, which gives to a waiter only
-	MarkAfter time.Duration // a holder whose function runs on for so long after consent marks the name
+	MarkAfter time.Duration // a holder whose function runs on for so long after its end marks the name
+	MarkEvery time.Duration // between two marks of it, if one is lost, and between two looks at it
 	// SecondLook is between two looks at a free name that someone seems to wait for: a live waiter has it by then.
 	SecondLook time.Duration
 	// LookAgain is how long a name must stay free until a member takes it that has its share: the members that list
@@ -38,7 +39,7 @@ type Rules struct {
 func Default(ttl time.Duration) Rules {
 	return Rules{
 		TTL: ttl, Tick: time.Second, Settle: time.Second, Gap: time.Second, Head: ttl / 3,
-		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: time.Second,
+		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: time.Second, MarkEvery: ttl / 3,
 		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 2,
 		DeafAfter: 2, DeafFor: 2 * ttl, AtOnce: 64,
 	}

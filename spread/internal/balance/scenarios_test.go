@@ -67,7 +67,29 @@ func scenarios() []scenario {
 		{"a fourth joins three", 30, func(w *world) string {
 			names := w.group(3, 60)
 			w.join("g", longTTL, names)
-			return w.within(names, 1, 16)
+			c := w.within(names, 1, 16)
+			if c == "" && slices.Max(w.gaps) >= time.Second {
+				return fmt.Sprintf("a name that moved had no runner for %v", slices.Max(w.gaps))
+			}
+			return c
+		}},
+		{"nobody moves in a quiet hour", 12, func(w *world) string {
+			names := w.group(3+w.chance.IntN(4), 60)
+			switch w.chance.IntN(3) {
+			case 0:
+				w.join("g", longTTL, names)
+			case 1:
+				w.procs[0].term()
+			case 2:
+				w.procs[0].kill()
+			}
+			w.run(2 * longTTL)
+			w.moves = 0
+			w.run(time.Hour)
+			if err := w.even("g", names); err != nil || w.moves > 0 {
+				return fmt.Sprintf("%d moves in an hour, %v", w.moves, err)
+			}
+			return ""
 		}},
 		{"a seventh joins six", 30, func(w *world) string {
 			names := w.group(6, 60)
@@ -298,6 +320,16 @@ func scenarios() []scenario {
 			w.procs[0].slow = func(string) time.Duration { return w.between(2*time.Second, 40*time.Second) }
 			w.procs[0].term()
 			return w.within(names, 0.8, 12)
+		}},
+		{"a terminated member is cut off while its functions return", 20, func(w *world) string {
+			names := w.group(5, 55)
+			p := w.procs[0]
+			p.slow = func(string) time.Duration { return w.between(12*time.Second, 40*time.Second) }
+			p.term()
+			p.cut = true
+			w.run(4 * time.Second)
+			p.cut = false
+			return w.within(names, 1, 12)
 		}},
 	}
 }
