@@ -26,6 +26,8 @@ type spreadLedger struct {
 	mu    sync.Mutex
 	runs  map[string]*quorumlock.Lease // guarded by mu
 	moves int                          // functions that have begun; guarded by mu
+	left  map[string]time.Time         // when the function of a name has returned; guarded by mu
+	idle  map[string]time.Duration     // how long a name that moved had no function; guarded by mu
 }
 
 // enter says that a function begins.
@@ -39,6 +41,9 @@ func (g *spreadLedger) enter(l *quorumlock.Lease, name string) {
 	}
 	g.runs[name] = l
 	g.moves++
+	if at, known := g.left[name]; known {
+		g.idle[name] = max(g.idle[name], time.Since(at))
+	}
 }
 
 func (g *spreadLedger) leave(l *quorumlock.Lease, name string) {
@@ -46,6 +51,7 @@ func (g *spreadLedger) leave(l *quorumlock.Lease, name string) {
 	defer g.mu.Unlock()
 	if g.runs[name] == l {
 		delete(g.runs, name)
+		g.left[name] = time.Now()
 	}
 }
 
@@ -53,7 +59,11 @@ func (g *spreadLedger) leave(l *quorumlock.Lease, name string) {
 func (g *spreadLedger) begun() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	defer func() { g.moves = 0 }()
+	defer func() {
+		g.moves = 0
+		clear(g.left)
+		clear(g.idle)
+	}()
 	return g.moves
 }
 
@@ -69,7 +79,7 @@ type spreadWorker struct {
 
 func newSpreadLedger(t *testing.T) *spreadLedger {
 	t.Helper()
-	return &spreadLedger{t: t, runs: map[string]*quorumlock.Lease{}}
+	return &spreadLedger{t: t, runs: map[string]*quorumlock.Lease{}, left: map[string]time.Time{}, idle: map[string]time.Duration{}}
 }
 
 func spreadNames(n int) (names []string) {
@@ -134,8 +144,8 @@ func TestNamesAreSpreadOverWhoComesAndGoes(t *testing.T) {
 		assert.Equal(t, 3, d.Status().Members)
 		assert.Equal(t, 4, a.Status().GivenAway+b.Status().GivenAway+d.Status().GivenAway)
 
-		time.Sleep(2 * time.Minute)
-		assert.Zero(t, g.begun(), "a quiet time; the simulation has whole hours")
+		time.Sleep(5 * spreadTTL)
+		assert.Zero(t, g.begun(), "a quiet time; TestNothingMovesInAQuietHour has an hour")
 
 		enough := errors.New("deploy")
 		a.cut(enough)

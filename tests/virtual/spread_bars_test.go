@@ -1,0 +1,130 @@
+package virtual
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// tokens returns the token under which each name runs, by all members given.
+func spreadTokens(all ...*spreadWorker) map[string]int64 {
+	tokens := map[string]int64{}
+	for _, w := range all {
+		for _, name := range w.Status().Names {
+			tokens[name.Name] = name.Token
+		}
+	}
+	return tokens
+}
+
+// By name: one that joins gets its share and one more at most, from others that have more; no other name stops, and each
+// that moves has a runner again within a second.
+func TestAJoinMovesTheShareOfTheOneThatJoins(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		g, names := newSpreadLedger(t), spreadNames(60)
+		a, b, d := g.join(c, "a", names, 0), g.join(c, "b", names, 0), g.join(c, "d", names, 0)
+		time.Sleep(2 * spreadTTL)
+		require.Equal(t, []int{20, 20, 20}, spreadShares(a, b, d))
+		before := spreadTokens(a, b, d)
+		require.Len(t, before, 60)
+		g.begun()
+		for _, n := range c.Nodes() {
+			n.Delay(5 * time.Millisecond)
+		}
+
+		e := g.join(c, "e", names, 0)
+		time.Sleep(2 * spreadTTL)
+		require.Equal(t, []int{15, 15, 15, 15}, spreadShares(a, b, d, e))
+		var moved []string
+		for name, token := range spreadTokens(a, b, d, e) {
+			if before[name] != token {
+				moved = append(moved, name)
+			}
+		}
+		slices.Sort(moved)
+		t.Log("moved: ", moved)
+		assert.LessOrEqual(t, len(moved), 16)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		assert.Len(t, moved, g.moves, "no name has moved twice")
+		assert.ElementsMatch(t, moved, slices.Collect(maps.Keys(g.idle)), "no other function has returned")
+		longest := slices.Max(slices.Collect(maps.Values(g.idle)))
+		t.Log("longest time of a name without a runner: ", longest)
+		assert.Less(t, longest, time.Second)
+	})
+}
+
+// A quiet hour: nobody moves, and the group costs each node little.
+func TestNothingMovesInAQuietHour(t *testing.T) {
+	testkit.OnlyNightly(t, "an hour of 60 leases")
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		g, names := newSpreadLedger(t), spreadNames(60)
+		all := []*spreadWorker{g.join(c, "a", names, 0), g.join(c, "b", names, 0), g.join(c, "d", names, 0), g.join(c, "e", names, 0)}
+		time.Sleep(4 * spreadTTL)
+		require.Equal(t, []int{15, 15, 15, 15}, spreadShares(all...))
+		before := spreadTokens(all...)
+		g.begun()
+		var requests, looks atomic.Int64 // of one node; a request may carry several operations
+		c.Nodes()[0].Fail(func(args []string) bool {
+			if args[0] == "EVALSHA" {
+				requests.Add(1)
+				for _, arg := range args {
+					if arg == "read" {
+						looks.Add(1)
+					}
+				}
+			}
+			return false
+		}, "")
+		const quiet = time.Hour
+		time.Sleep(quiet)
+		assert.Zero(t, g.begun())
+		assert.Equal(t, before, spreadTokens(all...))
+		each := func(n int64) float64 { return float64(n) / quiet.Seconds() / float64(len(all)) }
+		t.Logf("a second, node and member: %.2f looks, %.2f requests with the renewals of 15 names", each(looks.Load()), each(requests.Load()))
+		assert.LessOrEqual(t, each(looks.Load()), 2.0)
+		assert.Greater(t, each(looks.Load()), 1.0, "it counts nothing")
+		assert.LessOrEqual(t, each(requests.Load()), 10.0)
+	})
+}
+
+// A holder whose function runs on says so to the others until it is heard: the name then is about to be free.
+func TestANameThatIsGivenIsMarkedThoughItsHolderWasCutOff(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		g, names := newSpreadLedger(t), spreadNames(4)
+		a := g.join(c, "a", names, time.Minute)
+		time.Sleep(2 * spreadTTL)
+		require.Equal(t, []int{4}, spreadShares(a))
+		b := g.join(c, "b", names, 0)
+		given := func() (names []string) {
+			for _, name := range a.Status().Names {
+				if name.Ending {
+					names = append(names, name.Name)
+				}
+			}
+			return names
+		}
+		for len(given()) < 2 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		c.Partition("a") // when it would say so
+		time.Sleep(1500 * time.Millisecond)
+		c.Rejoin("a")
+		time.Sleep(spreadTTL)
+		for _, name := range given() {
+			s, err := b.m.Inspect(background, "orders/"+name)
+			require.NoError(t, err)
+			assert.Equal(t, "spread1 yields", s.Holder.Asked, name)
+		}
+		time.Sleep(time.Minute)
+		assert.Equal(t, []int{2, 2}, spreadShares(a, b))
+	})
+}
