@@ -96,35 +96,33 @@ func TestNothingMovesInAQuietHour(t *testing.T) {
 	})
 }
 
-// A holder whose function runs on says so to the others until it is heard: the name then is about to be free.
-func TestANameThatIsGivenIsMarkedThoughItsHolderWasCutOff(t *testing.T) {
+// A member that leaves says of each name whose function runs on that it is about to be free, until the nodes have heard it:
+// then another member takes the name soon after the function has returned.
+func TestANameIsMarkedThoughItsHolderIsCutOffAtFirst(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(4)
-		a := g.join(c, "a", names, time.Minute)
+		a, b := g.join(c, "a", names, time.Minute), g.join(c, "b", names, 0)
 		time.Sleep(2 * spreadTTL)
-		require.Equal(t, []int{4}, spreadShares(a))
-		b := g.join(c, "b", names, 0)
-		given := func() (names []string) {
-			for _, name := range a.Status().Names {
-				if name.Ending {
-					names = append(names, name.Name)
-				}
-			}
-			return names
-		}
-		for len(given()) < 2 {
-			time.Sleep(100 * time.Millisecond)
-		}
+		require.Equal(t, []int{2, 2}, spreadShares(a, b))
+		g.begun()
+		a.cut(nil)
+		time.Sleep(500 * time.Millisecond)
 		c.Partition("a") // when it would say so
 		time.Sleep(1500 * time.Millisecond)
 		c.Rejoin("a")
 		time.Sleep(spreadTTL)
-		for _, name := range given() {
-			s, err := b.m.Inspect(background, "orders/"+name)
+		require.Len(t, a.Status().Names, 2)
+		for _, name := range a.Status().Names {
+			s, err := b.m.Inspect(background, "orders/"+name.Name)
 			require.NoError(t, err)
-			assert.Equal(t, "spread1 yields", s.Holder.Asked, name)
+			assert.Equal(t, "spread1 yields", s.Holder.Asked, name.Name)
 		}
 		time.Sleep(time.Minute)
-		assert.Equal(t, []int{2, 2}, spreadShares(a, b))
+		assert.Len(t, b.Status().Names, 4)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		require.Len(t, g.idle, 2)
+		longest := slices.Max(slices.Collect(maps.Values(g.idle)))
+		assert.Less(t, longest, spreadTTL/2, "it looks each third of a TTL")
 	})
 }
