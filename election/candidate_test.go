@@ -2,6 +2,7 @@ package election
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -87,8 +88,11 @@ func random(seed uint64) schedule {
 		default:
 			like = noisy(v, pick(1, 9), rng.Uint64())
 		}
-		if i == s.crashWin {
+		switch {
+		case i == s.crashWin:
 			like = constant(50)
+		case rng.IntN(10) == 0:
+			like = nil
 		}
 		s.likes = append(s.likes, like)
 		period, phase, part := seconds(4, 600), seconds(0, 600), seconds(0, 200)
@@ -101,7 +105,7 @@ func random(seed uint64) schedule {
 }
 
 func TestRandomSchedulesKeepTheBounds(t *testing.T) {
-	var yields, unhealthy, changes, faulty, old, stable, most int
+	var yields, unhealthy, changes, faulty, old, silent, stable, most int
 	n := testkit.Seeds(t, 1000, 120)
 	for seed := range uint64(n) {
 		s := random(seed)
@@ -116,15 +120,15 @@ func TestRandomSchedulesKeepTheBounds(t *testing.T) {
 		for _, seen := range []struct {
 			is    bool
 			count *int
-		}{{s.faults, &faulty}, {s.old > 0, &old}, {s.stable, &stable}} {
+		}{{s.faults, &faulty}, {s.old > 0, &old}, {slices.ContainsFunc(s.likes, func(like func(time.Duration) int) bool { return like == nil }), &silent}, {s.stable, &stable}} {
 			if seen.is {
 				*seen.count++
 			}
 		}
 	}
-	t.Logf("%d schedules, %d with faults, %d with older candidates, %d with stable preferences: %d reigns, %d yields (most in one %d, bound 40), %d unhealthy",
-		n, faulty, old, stable, changes, yields, most, unhealthy)
-	for _, seen := range []int{yields, unhealthy, changes, faulty, old, stable} {
+	t.Logf("%d schedules, %d with faults, %d with older candidates, %d with candidates without a preference, %d with stable preferences: %d reigns, %d yields (most in one %d, bound 40), %d unhealthy",
+		n, faulty, old, silent, stable, changes, yields, most, unhealthy)
+	for _, seen := range []int{yields, unhealthy, changes, faulty, old, silent, stable} {
 		assert.Positive(t, seen, "the schedules prove nothing about it")
 	}
 }
@@ -260,7 +264,7 @@ func TestTheSimulationFindsPlantedBugs(t *testing.T) {
 		{noDoublings, "no doublings of MinReign", 0, crashes, judgeCrashes},
 		{returnsLate, "a release before Lead's return", 0, steady, end},
 		{oneAsk, "asks without a number", 0, random, end},
-		{skipsWaiters, "no waiter", 500, random, end},
+		{skipsWaiters, "no waiter", 690, random, end},
 		{nextIsDeaf, "next is never left for a better one", 0, steady, end},
 		{nextIsSick, "next is never left by an unhealthy one", 0, random, end},
 	} {

@@ -20,7 +20,7 @@ type schedule struct {
 	old        int // of an earlier version: they queue for the name and ignore asks
 	rules      rules
 	checks     bool
-	likes      []func(at time.Duration) int  // preference, by candidate
+	likes      []func(at time.Duration) int  // preference, by candidate; nil for one without, that neither asks nor yields
 	sick       []func(at time.Duration) bool // health
 	ignores    []bool                        // Lead returns late, after minutes
 	crashWin   int                           // this candidate crashes after each win; -1 for none
@@ -568,6 +568,10 @@ func (w *world) yielded(p *process, why error) {
 
 // judgeYield checks that the asker was better by the margin for a minute, by a record of its own.
 func (w *world) judgeYield(p *process, a ask, y *yielded) {
+	if len(p.trace) == 0 {
+		w.violated("%d yields, and has no preference", p.i)
+		return
+	}
 	if y.reign < w.rules.minReign {
 		w.violated("%d yields after %v", p.i, y.reign)
 	}
@@ -601,8 +605,8 @@ func (w *world) handedTo(p *process) {
 		return
 	}
 	y.handed = true
-	if y.why == ErrYielded && w.stable && !w.faults && !w.checks && w.old == 0 && w.likes[p.i](0) < y.value { //nolint:errorlint // this very value
-		w.violated("%d (%d) leads, and %d (%d) had asked", p.i, w.likes[p.i](0), y.asker, y.value)
+	if y.why == ErrYielded && w.stable && !w.faults && !w.checks && w.old == 0 && (w.likes[p.i] == nil || w.likes[p.i](0) < y.value) { //nolint:errorlint // this very value
+		w.violated("%d leads, and %d (%d) had asked", p.i, y.asker, y.value)
 	}
 }
 
@@ -615,17 +619,19 @@ func (w *world) judgeEnd() {
 	switch {
 	case l == nil:
 		w.violated("nobody leads after the quiet time: %v", w.states())
-	case w.old > 0 || w.likes[0] == nil:
+	case w.old > 0 || w.likes[l.i] == nil:
 		return
 	}
-	best := w.likes[0](w.busy)
-	for i := range w.all {
-		best = max(best, w.likes[i](w.busy))
+	best := w.likes[l.i](w.busy)
+	for _, like := range w.likes {
+		if like != nil {
+			best = max(best, like(w.busy))
+		}
 	}
-	if l != nil && best-w.likes[l.i](w.busy) >= w.rules.margin {
+	if best-w.likes[l.i](w.busy) >= w.rules.margin {
 		w.violated("%d leads with %d, and the best is %d: %v", l.i, w.likes[l.i](w.busy), best, w.states())
 	}
-	if l != nil && w.stable && !w.faults && !w.checks && w.crashWin < 0 && w.count(ErrYielded) > 1 {
+	if w.stable && !w.faults && !w.checks && w.crashWin < 0 && w.count(ErrYielded) > 1 {
 		w.violated("%d yields until the best leads", w.count(ErrYielded))
 	}
 }
