@@ -154,7 +154,7 @@ type sharingRun struct {
 	start    instant
 	told     instant // its context had ended; 0 if not
 	stop     instant // 0 if it did not return
-	until    instant // the last time at which it is known to have run under a valid lease
+	until    instant // the last time at which it is known to have run, before a loss of its lease
 	released bool    // it ran on after the release of its lease
 }
 
@@ -218,7 +218,7 @@ func (s *sharings) runs() (all []*sharingRun) {
 			case "stop":
 				run.stop = n.At
 			}
-			if n.Valid {
+			if n.Valid || n.Released { // not after a loss: another member may run the name then
 				run.until = n.At
 			}
 			run.released = run.released || n.Released
@@ -358,9 +358,13 @@ func TestNamesAreSharedWithoutOverlap(t *testing.T) {
 		for _, c := range s.members {
 			require.NoError(t, c.send("slow"))
 		}
+		last := now()
 		s.join(1)
-		time.Sleep(sharingSlow + sharingTTL) // the last slow return
-		step("one joins, and functions take 30s", func() {})
+		time.Sleep(sharingTTL + sharingSlow + rest)
+		for _, run := range s.runs() {
+			last = max(last, run.stop)
+		}
+		s.even("one joins, and functions take 30s, after the last return", last)
 		for len(s.members) > 0 {
 			_, c := s.any()
 			require.NoError(t, c.cmd.Process.Signal(syscall.SIGTERM))

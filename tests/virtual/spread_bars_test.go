@@ -3,6 +3,7 @@ package virtual
 import (
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -124,5 +126,39 @@ func TestANameIsMarkedThoughItsHolderIsCutOffAtFirst(t *testing.T) {
 		require.Len(t, g.idle, 2)
 		longest := slices.Max(slices.Collect(maps.Values(g.idle)))
 		assert.Less(t, longest, spreadTTL/2, "it looks each third of a TTL")
+	})
+}
+
+// A holder that gives nothing, such as another program, is asked less and less often, and the members share the rest.
+func TestAHolderThatGivesNothingIsAskedLessOften(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		g, names := newSpreadLedger(t), spreadNames(12)
+		stranger := managerFor(t, c, "stranger", quorumlock.WithHolder("stranger"))
+		var asks atomic.Int64
+		var reading sync.WaitGroup
+		defer reading.Wait()
+		for _, name := range names[:8] {
+			l := acquire(t, stranger, "orders/"+name)
+			defer func() { assert.NoError(t, l.Release(background)) }()
+			reading.Go(func() {
+				last := ""
+				for wanted := range l.Wanted() {
+					if wanted.Reason != last {
+						last = wanted.Reason
+						asks.Add(1)
+					}
+				}
+			})
+		}
+		a, b := g.join(c, "a", names, 0), g.join(c, "b", names, 0)
+		time.Sleep(6 * spreadTTL) // at first they ask the richest, which is the stranger
+		assert.Equal(t, []int{2, 2}, spreadShares(a, b))
+		g.begun()
+		time.Sleep(4 * time.Minute)
+		assert.Equal(t, []int{2, 2}, spreadShares(a, b))
+		assert.Zero(t, g.begun(), "nobody moves")
+		t.Logf("%d asks", asks.Load())
+		assert.Greater(t, asks.Load(), int64(10))
+		assert.Less(t, asks.Load(), int64(150), "300 without a pause")
 	})
 }
