@@ -31,7 +31,7 @@ func (s *Member) Run(ctx context.Context) error {
 	s.ticks(ctx, base)
 	presence.Wait() // the others' shares have grown when the names come free
 	s.mu.Lock()
-	for _, name := range s.core.Stop(s.now()) {
+	for _, name := range s.core.SetNames(s.now(), nil) {
 		s.end(name, context.Cause(ctx))
 	}
 	s.mu.Unlock()

@@ -131,7 +131,7 @@ func TestANameIsMarkedThoughItsHolderIsCutOffAtFirst(t *testing.T) {
 
 // A holder that gives nothing, such as another program, is asked less and less often, and the members share the rest.
 func TestAHolderThatGivesNothingIsAskedLessOften(t *testing.T) {
-	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(12)
 		stranger := managerFor(t, c, "stranger", quorumlock.WithHolder("stranger"))
 		var asks atomic.Int64

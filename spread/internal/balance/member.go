@@ -107,7 +107,8 @@ func New(id string, rules Rules, chance *rand.Rand) *Member {
 	}
 }
 
-// SetNames replaces the list. It returns the names whose functions and waits must end.
+// SetNames replaces the list. It returns the names whose functions and waits must end; with no names, when the member leaves,
+// all of them.
 func (m *Member) SetNames(now time.Duration, names []string) (end []string) {
 	before := m.listed
 	m.listed = make(map[string]bool, len(names))
@@ -134,14 +135,6 @@ func (m *Member) SetNames(now time.Duration, names []string) (end []string) {
 		}
 	}
 	slices.Sort(end)
-	return end
-}
-
-// Stop says that the member leaves the group, and has released its presence. It returns the names whose functions and
-// waits must end. Tick and Looked must not be called any more.
-func (m *Member) Stop(now time.Duration) (end []string) {
-	end = m.SetNames(now, nil)
-	m.present = false
 	return end
 }
 

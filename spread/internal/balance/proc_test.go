@@ -409,7 +409,7 @@ func (p *proc) term() {
 	if p.presence != nil {
 		p.presence.released, p.presence.expires = true, 0
 	}
-	for _, name := range p.core.Stop(p.w.now) {
+	for _, name := range p.core.SetNames(p.w.now, nil) {
 		p.end(name)
 	}
 	p.dead = p.dead || len(p.holds) == 0
