@@ -30,7 +30,7 @@ var kindFiles = map[string]int{
 var notProduction = []string{"internal/sim", "internal/redistest", "internal/testkit", "internal/wire/conformance"}
 
 // onTheAPI are rooms made from the public API: a change of a feature changes them no more than any user's program.
-var onTheAPI = []string{"spread", "spread/internal/balance"}
+var onTheAPI = []string{"spread", "spread/internal/balance", "web"}
 
 // Where a feature is changed, each of its files is looked at. The list is made by machine, so it is whole.
 func TestTheDesignListsTheFilesOfEachFeature(t *testing.T) {

@@ -236,6 +236,45 @@ func (sh *shard) nodes() []NodeStatus {
 	return all
 }
 
+// LeaseStatus is how a lease of this process stands.
+type LeaseStatus struct {
+	Name      string
+	Token     int64
+	Slot      int  // of a permit, from 0; -1 for other leases
+	Shared    bool // it is a shared lease
+	Since     time.Time
+	TTL       time.Duration
+	Remaining time.Duration // until work has to stop unless the lease is renewed
+	AtRisk    bool          // see AtRisk
+	Margin    int           // as in Renewed
+	Wanted    Wanted        // who wants the lease, see Leases
+	Nodes     []*NodeError  // the latest errors, of the nodes that have one
+}
+
+// Leases returns the leases that this Manager holds, in no order, for a page that people look at. It reads memory,
+// sends no request and never blocks; of 10,000 leases it takes about 5 ms. It is no check: work under a lease asks
+// Lease.Valid. It is empty after Close.
+//
+// Wanted counts the callers of this process at once. What the nodes say of others comes with the answers to the
+// next renewal after the first call that has shown the lease: before it, Waiters may be missing and Asked is false. From then on
+// the Manager keeps some 250 bytes more for that lease. The program that has the lease learns nothing of the call.
+func (m *Manager) Leases() (all []LeaseStatus) {
+	for _, lock := range m.shard.dog.All() {
+		v, ok := lock.View(m.shard.queues.Tell)
+		if !ok {
+			continue
+		}
+		l, w := (*Lease)(v.Tenant.(*tenant)), v.Want
+		all = append(all, LeaseStatus{
+			Name: l.Name(), Token: l.token, Slot: l.Slot(), Shared: l.Shared(), Since: m.clock.Time(v.Granted),
+			TTL: lock.Terms().TTL, Remaining: max(v.Stop.Sub(v.Now), 0), AtRisk: v.State == quorum.StateAtRisk, Margin: v.Margin,
+			Wanted: Wanted{Waiters: w.Waiters, Asked: w.Asked, By: w.Note.By, Reason: w.Note.Reason},
+			Nodes:  nodeErrors(m.shard.ensemble, v.Errors),
+		})
+	}
+	return all
+}
+
 // Ready returns nil while a majority of the nodes votes, so that names can be acquired: for a
 // readiness probe. It reads memory, sends no request and never blocks.
 //

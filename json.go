@@ -123,6 +123,9 @@ func (e NodeChanged) MarshalJSON() ([]byte, error) { return object(&e) }
 func (s NodeStatus) MarshalJSON() ([]byte, error) { return object(&s) }
 
 // MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
+func (s LeaseStatus) MarshalJSON() ([]byte, error) { return object(&s) }
+
+// MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
 func (s Status) MarshalJSON() ([]byte, error) { return object(&s) }
 
 // MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.

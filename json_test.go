@@ -57,6 +57,15 @@ var asJSON = map[string]struct {
 		quorumlock.NodeStatus{Addr: "b:6379", Err: errors.New("down")},
 		`{"addr":"b:6379","version":"","voting":false,"quarantined_ms":0,"error":"down","warning":"","round_trip_ms":0,"clock_offset_ms":0}`,
 	},
+	"LeaseStatus": {
+		quorumlock.LeaseStatus{
+			Name: "job", Token: 7, Slot: -1, Since: instant, TTL: 10 * time.Second, Remaining: 1500 * time.Microsecond, AtRisk: true,
+			Wanted: quorumlock.Wanted{Waiters: 1}, Nodes: []*quorumlock.NodeError{broken},
+		},
+		`{"name":"job","token":7,"slot":-1,"shared":false,"since":"2026-11-26T08:30:00.25Z","ttl_ms":10000,"remaining_ms":1.5,"at_risk":true,"margin":0,` +
+			`"wanted":{"waiters":1,"asked":false,"by":"","reason":""},` +
+			`"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379","misconfigured":false}]}`,
+	},
 	"Holder": {someone, `{"label":"web-1","owner":"ab","trace_parent":"","since":"2026-11-26T08:30:00.25Z"}`},
 	"Status": {
 		quorumlock.Status{Name: "job", Known: true, Held: true, Holder: someone, Votes: 2, Token: 7, TTL: 2 * time.Second, Until: instant, AsOf: instant, Err: errors.New("too few")},

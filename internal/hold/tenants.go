@@ -32,13 +32,18 @@ func (l *Lock) Listen(t Tenant) {
 	if l.is.over || !l.bears(t) {
 		return
 	}
-	w := l.others.wants.Load()
-	if w == nil {
-		w = newWants(l.terms.Nodes, l.others.tickets)
-		l.others.wants.Store(w)
-	}
+	w, _ := l.attend()
 	w.told = Want{}
 	l.tellWant(l.of.clock.Now())
+}
+
+// attend has the lock remember who wants it, from now on. first means that it did not before. l.mu is held.
+func (l *Lock) attend() (w *wants, first bool) {
+	if w = l.others.wants.Load(); w == nil {
+		w, first = newWants(l.terms.Nodes, l.others.tickets), true
+		l.others.wants.Store(w)
+	}
+	return w, first
 }
 
 // SetCallers says how many callers of this process wait for the lock. It takes no mutex while no lease

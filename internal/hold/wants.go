@@ -54,6 +54,14 @@ func (w *wants) forget(silent quorum.Set) {
 
 // news returns who wants the lock, and whether the lease has to be told.
 func (w *wants) news() (now Want, changed bool) {
+	now = w.sum()
+	changed = now != w.told
+	w.told = now
+	return now, changed
+}
+
+// sum returns who wants the lock.
+func (w *wants) sum() (now Want) {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		now.Waiters = max(now.Waiters, int(n.Waiters))
@@ -62,7 +70,5 @@ func (w *wants) news() (now Want, changed bool) {
 		}
 	}
 	now.Waiters += w.callers
-	changed = now != w.told
-	w.told = now
-	return now, changed
+	return now
 }
