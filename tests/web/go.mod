@@ -1,0 +1,31 @@
+module github.com/quorumlock/quorumlock/tests/web
+
+go 1.25.0
+
+replace (
+	github.com/quorumlock/quorumlock => ../../
+	github.com/quorumlock/quorumlock/quorumlocktest => ../../quorumlocktest
+)
+
+require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
+	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/quorumlocktest v0.1.0
+	github.com/stretchr/testify v1.12.1
+	go.opentelemetry.io/otel/trace v1.46.0
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.opentelemetry.io/otel v1.46.0 // indirect
+	go.opentelemetry.io/otel/metric v1.46.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+)
