@@ -306,6 +306,27 @@ metrics: metrics-deps tracing ## Test the alerts, and check on a real Prometheus
 	$(PROMTOOL) test rules docs/grafana/alerts_test.yaml
 	$(TELEMETRY) TestAPrometheus -example $(CURDIR)/bin/tracing -prometheus $(PROMETHEUS)
 
+# Not in deps: it takes more than a minute to install.
+CHROMIUM ?= $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null) chromium)
+.PHONY: web-deps
+web-deps:
+	@if command -v "$(CHROMIUM)" >/dev/null 2>&1; then exit 0; fi; \
+	root() { if [ "$$(id -u)" -eq 0 ]; then "$$@"; else sudo "$$@"; fi; }; \
+	echo "make web: installing chromium (about 120 MB)"; \
+	root apt-get update -qq </dev/null; \
+	root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null; \
+	command -v "$(CHROMIUM)" >/dev/null 2>&1 || { \
+		echo "make web: there is still no Chromium: install it by hand, and name it in CHROMIUM" >&2; exit 1; \
+	}
+
+.PHONY: web
+web: web-deps ## Look at the page of package web in a real Chromium, which is installed if it is missing (CHROMIUM names another).
+	cd tests/web && $(GO) test -vet=off -count=1 $(TESTFLAGS) . -chromium "$(CHROMIUM)"
+
+.PHONY: web-picture
+web-picture: web-deps ## Take docs/web.png, a picture of that page.
+	cd tests/web && $(GO) test -vet=off -count=1 -run Picture . -chromium "$(CHROMIUM)" -picture $(CURDIR)/docs/web.png
+
 .PHONY: failover-picture
 failover-picture: ## Draw docs/failover.svg from the events of one run of examples/failover.
 	$(GO) run ./examples/failover -svg docs/failover.svg
@@ -333,7 +354,7 @@ SYSTEMS ?= darwin/arm64 windows/amd64
 lint-systems:
 	@for system in $(SYSTEMS); do \
 		echo "-- build for $$system"; \
-		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./spread/... ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./spread/... ./web ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
 	done
 
 # Outside of the workspace: a module has to be complete by itself. The command's

@@ -59,6 +59,7 @@
 // function for each of N names, spread evenly over the processes of a group. [Lease.Wanted] tells a holder who waits for its
 // lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely. [Lease.Detach] and
 // [Manager.Resume] hand a lease to another process.
+// [Manager.Leases] shows the leases of this process, and package web shows all of it on a page.
 // [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority
 // votes. [WithStartupWait] lets a program start before its Redis does. Module adapters/goredis makes
 // nodes of the options of a go-redis client.

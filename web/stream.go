@@ -29,7 +29,7 @@ type servers struct {
 	ending map[*http.Server]chan struct{} // closed when Shutdown begins
 }
 
-// ending returns a channel that is closed when the server of a request begins its Shutdown; nil, which never is, for a
+// of returns a channel that is closed when the server of a request begins its Shutdown; nil, which never is, for a
 // server of another kind.
 func (s *servers) of(r *http.Request) <-chan struct{} {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
@@ -96,10 +96,8 @@ func (p *page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Time{}) // a ReadTimeout would end the request
-	s := &viewer{page: p, to: w, control: c, ending: p.servers.of(r), subject: subject}
-	s.run(r.Context())
+	v := &viewer{page: p, to: w, control: http.NewResponseController(w), ending: p.servers.of(r), subject: subject}
+	v.run(r.Context())
 }
 
 // viewer is one stream.

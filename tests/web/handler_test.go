@@ -169,7 +169,7 @@ func TestAStreamOutlivesTheTimeoutsOfItsServerAndNotItsManager(t *testing.T) {
 	acquire(t, background, m, "orders/4711")
 	url, _ := serve(t, web.Handler(m), "127.0.0.1:0")
 	c.ForceLost(t, lost)
-	events := stream(t, background, url+"events?name=orders%2F4711")
+	events := stream(t, t.Context(), url+"events?name=orders%2F4711")
 	var state, name event
 	for range 5 {
 		state = next(t, events, "state")
@@ -186,7 +186,7 @@ func TestAStreamOutlivesTheTimeoutsOfItsServerAndNotItsManager(t *testing.T) {
 	require.NoError(t, m.Close(background))
 	assert.Equal(t, "closed", next(t, events, "closed").kind)
 	assert.Zero(t, next(t, events, ""), "the stream has ended")
-	after := stream(t, background, url+"events")
+	after := stream(t, t.Context(), url+"events")
 	assert.Equal(t, "This Manager is closed.", next(t, after, "state").data["verdict"].(map[string]any)["text"])
 	assert.Equal(t, "closed", next(t, after, "closed").kind)
 }
@@ -194,7 +194,7 @@ func TestAStreamOutlivesTheTimeoutsOfItsServerAndNotItsManager(t *testing.T) {
 func TestShutdownDoesNotWaitForViewers(t *testing.T) {
 	t.Parallel()
 	url, server := serve(t, web.Handler(manager(t, quorumlocktest.Start(t, 3), "")), "127.0.0.1:0")
-	events := stream(t, background, url+"events")
+	events := stream(t, t.Context(), url+"events")
 	next(t, events, "state")
 	ctx, stop := context.WithTimeout(background, patience)
 	defer stop()
@@ -211,7 +211,7 @@ func TestAStreamEndsWithItsRequestAndThereAreAtMost64(t *testing.T) {
 		defer open.Add(-1)
 		h.ServeHTTP(w, r)
 	}), "127.0.0.1:0")
-	ctx, stop := context.WithCancel(background)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	for range 64 {
 		next(t, stream(t, ctx, url+"events"), "state")
@@ -221,7 +221,7 @@ func TestAStreamEndsWithItsRequestAndThereAreAtMost64(t *testing.T) {
 	assert.NotEmpty(t, answer.Header.Get("Retry-After"))
 	stop()
 	require.Eventually(t, func() bool { return open.Load() == 0 }, patience, 10*time.Millisecond)
-	again, stop := context.WithCancel(background)
+	again, stop := context.WithCancel(t.Context())
 	defer stop()
 	assert.Equal(t, "state", next(t, stream(t, again, url+"events"), "state").kind)
 	stop()
@@ -256,7 +256,7 @@ func TestViewersShareWhatTheyAskOfTheNodes(t *testing.T) {
 	url, _ := serve(t, web.Handler(m), "127.0.0.1:0")
 	counts := counted(c, "read", "scan")
 	reads, scans := counts["read"], counts["scan"]
-	ctx, stop := context.WithCancel(background)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	plain := stream(t, ctx, url+"events")
 	for range 4 {
@@ -303,7 +303,7 @@ func TestViewersShareWhatTheyAskOfTheNodes(t *testing.T) {
 func TestAPageOfPermitsReadersAndANodeThatIsDown(t *testing.T) {
 	t.Parallel()
 	_, _, url := night(t)
-	ctx, stop := context.WithCancel(background)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	look := func(query string) map[string]any {
 		ctx, stop := context.WithCancel(ctx)

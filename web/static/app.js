@@ -129,8 +129,8 @@ const nodeColumns = [
     cell.state(td, n.level, n.state + (n.quarantine > 0 ? ', ' + span(n.quarantine) + ' left' : ''));
     cell.small(td, n.problem);
   },
-  (td, n) => cell.text(td, n.roundTrip > 0 ? span(n.roundTrip) : '–'),
-  (td, n) => cell.text(td, n.roundTrip > 0 ? (n.offset < 0 ? '−' : '+') + span(Math.abs(n.offset)) : '–'),
+  (td, n) => cell.text(td, n.roundTrip > 0 && n.level !== 'bad' ? span(n.roundTrip) : '–'),
+  (td, n) => cell.text(td, n.roundTrip > 0 && n.level !== 'bad' ? (n.offset < 0 ? '−' : '+') + span(Math.abs(n.offset)) : '–'),
   (td, n) => cell.text(td, n.version || '–'),
 ];
 

@@ -90,7 +90,7 @@ command line wins over its variable.`,
 		return usagef("%s: see %s --help", oneLine(err), cmd.CommandPath())
 	})
 	p.connection.register(root.PersistentFlags())
-	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.askReleaseCommand(), p.revokeCommand(),
+	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.webCommand(), p.askReleaseCommand(), p.revokeCommand(),
 		p.acquireCommand(), p.renewCommand(), p.releaseCommand(), p.benchCommand(),
 		p.versionCommand(), p.manCommand(), p.installDocsCommand())
 	root.SetUsageTemplate(ownFlags(root.UsageTemplate()))

@@ -309,7 +309,7 @@ func TestTheHelpOfACommandHasOneLineForTheConnection(t *testing.T) {
 			connecting++
 		}
 	}
-	assert.Equal(t, 11, connecting)
+	assert.Equal(t, 12, connecting)
 }
 
 func TestThePasswordComesFromAFileOrTheEnvironment(t *testing.T) {
