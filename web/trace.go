@@ -11,25 +11,14 @@ import (
 // mostLink bounds a template, in bytes.
 const mostLink = 2048
 
-// Option configures a Handler.
-type Option interface{ apply(*page) }
-
-type optionFunc func(*page)
-
-func (f optionFunc) apply(p *page) { f(p) }
-
-// TraceLink has the page link each holder whose request is traced to its trace, at your Jaeger, Tempo or other
-// viewer. template is an http or https URL, in which {trace} stands for the trace id in hex and {span} for that of
-// the span, such as "https://jaeger.example/trace/{trace}". It returns a *quorumlock.InvalidError for a template
-// without {trace}, of another scheme, without a host, with a placeholder in the host, with a user or password, and of
-// more than 2,048 bytes.
-func TraceLink(template string) (Option, error) {
-	bad := func(bound, fix string) (Option, error) {
+// checkLink returns why a template cannot be used.
+func checkLink(template string) error {
+	bad := func(bound, fix string) error {
 		value := template
 		if len(value) > inTable {
 			value = value[:inTable] + "…"
 		}
-		return nil, &quorumlock.InvalidError{What: "TraceLink", Value: value, Bound: bound, Fix: fix}
+		return &quorumlock.InvalidError{What: "TraceLink", Value: value, Bound: bound, Fix: fix}
 	}
 	const such = "write a URL such as https://jaeger.example/trace/{trace}"
 	if len(template) > mostLink {
@@ -52,7 +41,7 @@ func TraceLink(template string) (Option, error) {
 	if other, err := url.Parse(linkOf(template, "1", "1")); err != nil || other.Host != u.Host {
 		return bad("has a placeholder in its host", such)
 	}
-	return optionFunc(func(p *page) { p.link = template }), nil
+	return nil
 }
 
 // linkOf fills in a template.

@@ -9,20 +9,20 @@ import (
 
 // A View is how a lock stands, for people who look at it.
 type View struct {
-	Tenant             Tenant         // the lease that stands on the lock
-	Granted, Now, Stop clock.Validity // when the lease began, the instant of the look, and when work has to stop
-	State              quorum.State
-	Margin             int
-	Want               Want
-	Errors             []error // the latest errors of the nodes, by node; nil for none
+	Tenant        Tenant         // the lease that stands on the lock
+	Granted, Stop clock.Validity // when the lease began, and when work has to stop
+	State         quorum.State
+	Margin        int
+	Want          Want
+	Errors        []error // the latest errors of the nodes, by node; nil for none
 }
 
 // All returns the locks of this process, with some that are over.
 func (s *Locks) All() []*Lock { return s.schedule.all() }
 
-// View returns how the lock stands, and false if no lease stands on it. From the first call on the lock remembers
+// View returns how the lock stands at an instant, and false if no lease stands on it. From the first call on the lock remembers
 // who wants it; first has to be called then, and brings what is known of the callers of this process.
-func (l *Lock) View(first func(key string)) (v View, ok bool) {
+func (l *Lock) View(now clock.Validity, first func(key string)) (v View, ok bool) {
 	l.mu.Lock()
 	_, unknown := l.attend()
 	l.mu.Unlock()
@@ -34,9 +34,8 @@ func (l *Lock) View(first func(key string)) (v View, ok bool) {
 	if l.is.over || l.is.vacant {
 		return View{}, false
 	}
-	now := l.of.clock.Now()
 	return View{
-		Tenant: l.tenancy.tenant, Granted: l.tenancy.granted, Now: now, Stop: l.machine.Stop(), State: l.machine.State(),
+		Tenant: l.tenancy.tenant, Granted: l.tenancy.granted, Stop: l.machine.Stop(), State: l.machine.State(),
 		Margin: l.machine.Margin(now), Want: l.others.wants.Load().sum(), Errors: slices.Clone(l.nodes),
 	}, true
 }

@@ -89,8 +89,8 @@ func TestLeasesShowsWhoWantsThem(t *testing.T) {
 			assert.Fail(t, "the lease was not told who wants it")
 		}
 		stop()
-		<-here
-		<-there
+		require.ErrorIs(t, <-here, context.Canceled)
+		require.ErrorIs(t, <-there, context.Canceled)
 		synctest.Wait()
 		time.Sleep(2 * interval)
 		assert.Zero(t, leaseOf(t, m, "job").Wanted.Waiters)

@@ -37,7 +37,7 @@ func (p *tab) fits() {
 
 func TestAnOperatorFindsTheHolderOfANameThatHangs(t *testing.T) {
 	needsChromium(t)
-	_, _, at := night(t)
+	at := night(t)
 	p := open(t, at, 1100, 900)
 	p.eventually("#verdict-text", "Locks are granted. 2 of 3 nodes vote.")
 	assert.Contains(t, p.text("#verdict-detail"), "If one more node fails, no lock is granted or renewed.")
@@ -137,7 +137,7 @@ func TestThePolicyOfThePageRefusesWhatTheScriptWouldLetIn(t *testing.T) {
 
 func TestThePageFitsAPhoneByDayAndByNight(t *testing.T) {
 	needsChromium(t)
-	_, _, at := night(t)
+	at := night(t)
 	p := open(t, at+"#name=reports%2Fdaily", 360, 740)
 	p.eventually("#name-text", "wait")
 	grounds := map[string]bool{}
@@ -197,7 +197,7 @@ func TestThePictureOfTheDocuments(t *testing.T) {
 	if *picture == "" {
 		t.Skip("make web-picture runs it")
 	}
-	_, _, at := night(t)
+	at := night(t)
 	p := open(t, at+"#name=reports%2Fdaily", 1000, 1320)
 	p.eventually("#name-text", "wait")
 	time.Sleep(12 * time.Second) // so that the times are no zeros

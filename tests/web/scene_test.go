@@ -74,10 +74,10 @@ func handler(t *testing.T, m *quorumlock.Manager) http.Handler {
 }
 
 // night is what an operator finds: billing-1 and billing-2 hold, wait, and one node of three is down.
-func night(t *testing.T) (c *quorumlocktest.Cluster, m *quorumlock.Manager, url string) {
+func night(t *testing.T) (url string) {
 	t.Helper()
-	c = quorumlocktest.Start(t, 3)
-	m = manager(t, c, "billing-1 (eu-west)")
+	c := quorumlocktest.Start(t, 3)
+	m := manager(t, c, "billing-1 (eu-west)")
 	other, third := manager(t, c, "billing-2 (eu-west)"), manager(t, c, "reports-1 (eu-west)")
 	h := handler(t, m)
 	lost := acquire(t, background, m, "invoices/close-month")
@@ -100,7 +100,7 @@ func night(t *testing.T) (c *quorumlocktest.Cluster, m *quorumlock.Manager, url 
 	c.Kill(2)
 	require.Eventually(t, func() bool { return !m.Nodes()[2].Voting }, patience, 10*time.Millisecond)
 	url, _ = serve(t, h, "127.0.0.1:0")
-	return c, m, url
+	return url
 }
 
 // everywhere reports whether each node has each lock: the last votes come after the grant.

@@ -88,7 +88,9 @@ func (p *program) web(ctx context.Context, o webOptions) error {
 	if server.Shutdown(limit) != nil {
 		_ = server.Close()
 	}
-	<-failed
+	if err = <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 
