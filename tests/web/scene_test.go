@@ -28,7 +28,8 @@ func traced() (context.Context, string) {
 // manager returns a Manager over the nodes, which logs nothing: nodes go down on purpose.
 func manager(t *testing.T, c *quorumlocktest.Cluster, label string) *quorumlock.Manager {
 	t.Helper()
-	return c.Manager(t, quorumlock.WithHolder(label), quorumlock.WithLogger(slog.New(slog.DiscardHandler)), quorumlock.WithTTL(30*time.Second))
+	return c.Manager(t, quorumlock.WithHolder(label), quorumlock.WithLogger(slog.New(slog.DiscardHandler)), quorumlock.WithTTL(30*time.Second),
+		quorumlock.WithNodeTimeout(5*time.Second), quorumlock.WithStartupWait(patience))
 }
 
 // acquire takes a lease in a context, with options.
