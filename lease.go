@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -207,19 +208,39 @@ func (l *Lease) watched() *watch {
 // is the way to keep a lease taken WithoutRenewal, and a way to be sure before a long step.
 // It joins a round that is under way, by another call or in the background.
 //
+// WithTTL(d) gives the lease another TTL, from this round on: in this round and all later ones, also those
+// in the background, on the nodes, and so in Inspect and for waiters. d has the bounds of an Acquire with WithTTL, and those of WithLockDelay,
+// WithNodeTimeout, WithRestartGuard and WithFailover that follow from it; WithMaxHold and WithMinHold stay as they are. A
+// shorter TTL counts at once, before the first request is sent and whatever the nodes answer: Remaining is at
+// most d less the margins, so that a loss is reported before another client can get the lease. Nodes that the round
+// does not reach keep their keys for the longer TTL. A longer TTL counts when a majority has confirmed it
+// in one round. Until then the lease has the shorter one, and is renewed at its pace; each later round asks for d, also after an
+// error of this call. A node does not count for a longer TTL while a
+// request with the shorter one may be on its way to it over a connection that has broken: until it is older than
+// that TTL by a second. The TTL that the lease has already changes nothing. A
+// lease whose TTL has changed is never passed on inside the process. The next lease, as of Lead or Resume, has the TTL
+// of its own options; that of Downgrade has d.
+//
+// Of concurrent calls with different TTLs the last counts: it begins a round of its own, for whose result
+// the others wait as well.
+//
 // It returns ErrNoQuorum (a *QuorumError) when the round missed its majority: the lease is
 // then at risk and not lost. It returns ErrLost or ErrReleased when the lease has ended,
 // ctx.Err() and ctx's cause when ctx ends first, while the round goes on, and ErrInvalid for
-// a nil ctx.
-func (l *Lease) Renew(ctx context.Context) error {
+// a nil ctx and for a TTL out of its bounds, which renew nothing.
+func (l *Lease) Renew(ctx context.Context, opts ...RenewOption) error {
 	if ctx == nil {
 		return errNilContext()
+	}
+	terms, err := l.m.cfg.renewed(l.lock.Terms(), opts)
+	if err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name()))
 	}
 	round := make(chan error, 1)
-	if err := l.renew(round); err != nil {
+	if err := l.renew(terms, round); err != nil {
 		return err
 	}
 	select {
@@ -230,13 +251,13 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 }
 
-// renew begins a round, unless one is running, and adds the channel to those that receive
-// its result.
-func (l *Lease) renew(round chan error) error {
+// renew begins a round, unless one is running that asks for the same TTL, and adds the channel to those that receive
+// its result. terms are nil to leave the TTL as it is.
+func (l *Lease) renew(terms *config.Terms, round chan error) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	l.lock.Renew(func() {
+	l.lock.Renew(terms, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if w := l.watched(); l.err == nil {

@@ -3,6 +3,7 @@ package quorumlock
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -82,6 +83,19 @@ type LeaseOption interface {
 	AcquireOption
 }
 
+// RenewOption changes a lease that is held, see Lease.Renew.
+type RenewOption interface{ renew(*config.Terms) }
+
+// TTLOption is what WithTTL returns: for New and Acquire a LeaseOption, and for Lease.Renew a RenewOption.
+type TTLOption interface {
+	LeaseOption
+	RenewOption
+}
+
+type ttlOption struct{ leaseOption }
+
+func (o ttlOption) renew(t *config.Terms) { o.leaseOption(t) }
+
 type leaseOption func(*config.Terms)
 
 func (o leaseOption) manager(c *settings) { o(&c.Terms) }
@@ -98,9 +112,10 @@ func (o managerOption) manager(c *settings) { o(c) }
 
 // WithTTL sets how long a lease outlives a holder that has died, and so the longest wait
 // for its successor. Default 10 s, bounds 100 ms … 24 h, whole milliseconds, as Redis
-// counts them. A live holder renews the lease every third of the TTL.
-func WithTTL(d time.Duration) LeaseOption {
-	return leaseOption(func(t *config.Terms) { t.TTL = d })
+// counts them. A live holder renews the lease every third of the TTL. In Lease.Renew it gives a
+// lease that is held another TTL.
+func WithTTL(d time.Duration) TTLOption {
+	return ttlOption{func(t *config.Terms) { t.TTL = d }}
 }
 
 // WithMaxHold ends a lease at this age (LostMaxHold), however well it renews: against a
@@ -324,6 +339,19 @@ func (s *settings) lease(opts []AcquireOption) (*config.Terms, config.Call, erro
 	}
 	terms, call, problem := s.Lease(t)
 	return terms, call, invalid(problem)
+}
+
+// renewed returns the terms of a lease that is held after these options, nil without an option.
+func (s *settings) renewed(t *config.Terms, opts []RenewOption) (*config.Terms, error) {
+	if opts = slices.DeleteFunc(slices.Clone(opts), func(o RenewOption) bool { return o == nil }); len(opts) == 0 {
+		return nil, nil
+	}
+	changed := *t
+	for _, o := range opts {
+		o.renew(&changed)
+	}
+	terms, problem := s.Renewed(t, changed.TTL)
+	return terms, invalid(problem)
 }
 
 // checkName refuses a name that is no legal key.

@@ -137,6 +137,16 @@ func (c *Config) Lease(t Terms) (*Terms, Call, *Problem) {
 	return &t, call, nil
 }
 
+// Renewed returns the terms t of a lease that is held with another TTL.
+func (c *Config) Renewed(t *Terms, ttl time.Duration) (*Terms, *Problem) {
+	trip, changed := t.Trip, *t
+	changed.TTL, changed.Trip = ttl, 0 // a trip lengthens the node timeout where it has room
+	if p := c.complete(&changed); p != nil {
+		return nil, p
+	}
+	return c.At(trip, &changed), nil
+}
+
 // At returns the terms for a client that is a round trip of trip away from the nodes.
 func (c *Config) At(trip time.Duration, t *Terms) *Terms {
 	if c.NodeTimeoutSet || quorum.NodeTimeout(t.TTL, trip) <= t.Timeout {

@@ -28,7 +28,7 @@ type Check struct {
 // caller calls End when Until has come.
 func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold)) *Check {
 	validity, steady := l.of.clock.Both()
-	c := &Check{lock: l, then: then, sent: validity, until: validity.Add(l.terms.Timeout)}
+	c := &Check{lock: l, then: then, sent: validity, until: validity.Add(l.Terms().Timeout)}
 	l.mu.Lock()
 	entry := l.entry()
 	c.token = max(quorum.Register(l.of.ensemble.Time(steady).Microseconds()), quorum.NextRegister(l.tokens.last))
@@ -36,9 +36,9 @@ func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold))
 	var req *wire.Request
 	if l.of.unfenced {
 		c.token = 0
-		req = wire.NewRead(l.key, steady.Add(l.terms.Timeout))
+		req = wire.NewRead(l.key, steady.Add(l.Terms().Timeout))
 	} else {
-		req = entry.Raise(c.token, steady.Add(l.terms.Timeout))
+		req = entry.Raise(c.token, steady.Add(l.Terms().Timeout))
 	}
 	for _, n := range l.of.ensemble.Nodes() {
 		n.Post(req, c) // a closed node does not answer

@@ -103,7 +103,7 @@ func (l *Lock) endKeeping(t Tenant, e Ending) (ok bool) {
 func (l *Lock) detach(keep time.Duration) *ensemble.Answers {
 	e := l.of.ensemble
 	_, now := l.of.clock.Both()
-	pending := e.AskAll(wire.NewDetach(l.key, wire.OwnerOf(l.Value()), keep, now.Add(l.terms.Timeout)), e.Size(), detached)
+	pending := e.AskAll(wire.NewDetach(l.key, wire.OwnerOf(l.Value()), keep, now.Add(l.Terms().Timeout)), e.Size(), detached)
 	// A node that has not marked the lock in time deletes it. A marked lock is another owner's.
 	e.PostTo(quorum.All(e.Size()), l.releaseRequest(wire.TicketUpdate{}), ensemble.Nobody{})
 	return pending

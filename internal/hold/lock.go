@@ -17,17 +17,20 @@ import (
 
 // Lock is a lock that this process holds on the nodes, from Open until its keys are released.
 type Lock struct {
-	of    *Locks
-	terms *config.Terms
-	key   string
+	of  *Locks
+	key string
+	// asked are the terms of the requests. Written with mu held.
+	asked atomic.Pointer[config.Terms]
 
 	mu       sync.Mutex
-	queue    *Queue // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
+	terms    *config.Terms // in force: those asked for, unless no majority has confirmed a longer TTL
+	queue    *Queue        // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
 	tenancy  tenancy
 	machine  quorum.Machine
 	window   [5]clock.Validity // the machine's window for up to 5 nodes: saves an allocation
 	jumped   time.Duration     // clock.Jumped at the last step
 	is       flags
+	longest  time.Duration               // the longest TTL that it has asked for; 0 while that has not changed
 	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that is over
 	value    string                      // of the keys: owner value, token, metadata
 	retry    *backoff.ExponentialBackOff // after a missed round; nil otherwise
@@ -69,8 +72,8 @@ type flags struct {
 // Key returns the key of the lock on the nodes.
 func (l *Lock) Key() string { return l.key }
 
-// Terms returns the terms under which the lock was acquired.
-func (l *Lock) Terms() *config.Terms { return l.terms }
+// Terms returns the terms that the requests of the lock ask for.
+func (l *Lock) Terms() *config.Terms { return l.asked.Load() }
 
 // Tenant returns the lease that stands on the lock, or the last one.
 func (l *Lock) Tenant() Tenant {
@@ -153,6 +156,9 @@ func (l *Lock) stepLocked(in quorum.Input, with func()) (s transition) {
 	}
 	in.Jump, in.Lag = l.clockJumped() || l.deadlinePassed(s.now), l.of.expectedLag()
 	s.Output = l.machine.Step(s.now, in)
+	if asked := l.Terms(); l.machine.Terms() == &asked.Terms {
+		l.terms = asked
+	}
 	switch l.machine.State() {
 	case quorum.StateLost:
 		s.over = true

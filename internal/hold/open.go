@@ -71,6 +71,7 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
 	l.of, l.terms, l.key, l.jumped = s, t, g.Entry.Lock, s.clock.Jumped()
+	l.asked.Store(t)
 	l.is.shared, l.is.what = g.Entry.Shared, Released
 	if g.Queue != nil {
 		queue := g.Queue

@@ -64,7 +64,7 @@ func (r *Return) Judge(i int, req *wire.Request, reply *wire.Reply) error {
 	default:
 		r.votes.Denied(i, found == wire.Another, now)
 		if r.denied == nil {
-			r.denied = make([]error, r.lock.terms.Nodes)
+			r.denied = make([]error, r.lock.Terms().Nodes)
 		}
 		if r.denied[i] = ErrMissing; found == wire.Another {
 			r.denied[i] = ErrTaken
@@ -75,7 +75,7 @@ func (r *Return) Judge(i int, req *wire.Request, reply *wire.Reply) error {
 
 // Decides implements ensemble.Judge. A loss waits for each node's answer, as evidence.
 func (r *Return) Decides(got int) bool {
-	return got >= quorum.Size(r.lock.terms.Nodes) && r.votes.Kept()
+	return got >= quorum.Size(r.lock.Terms().Nodes) && r.votes.Kept()
 }
 
 // End implements ensemble.Judge: the lease learns whether it was lost.
@@ -85,7 +85,7 @@ func (r *Return) End() {
 	}
 	e := Event{What: Settled}
 	if r.votes.Lost() {
-		e.What, e.Reason, e.Errors = Settled|Lost, r.votes.Reason(), make([]error, r.lock.terms.Nodes)
+		e.What, e.Reason, e.Errors = Settled|Lost, r.votes.Reason(), make([]error, r.lock.Terms().Nodes)
 		for i := range e.Errors {
 			if e.Errors[i] = r.Err(i); r.denied[i] != nil {
 				e.Errors[i] = r.denied[i]
@@ -100,13 +100,14 @@ func (r *Return) End() {
 // keepRequest returns a request that keeps the keys of a released lock until its lease reaches
 // the minimum hold, and for how long that is. It returns nil when the lease is that old, or was lost.
 func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
-	if l.terms.MinHold == 0 {
+	minHold := l.Terms().MinHold
+	if minHold == 0 {
 		return nil, 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, now := l.of.clock.Both()
-	left = l.tenancy.granted.Add(l.terms.MinHold).Sub(l.of.clock.Now())
+	left = l.tenancy.granted.Add(minHold).Sub(l.of.clock.Now())
 	if left <= 0 || l.is.keys == Unseen || l.machine.State() != quorum.StateReleased {
 		return nil, 0
 	}
@@ -120,9 +121,9 @@ func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
 // the others waiting.
 func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	_, now := l.of.clock.Both()
-	expires := now.Add(l.terms.TTL + l.terms.LockDelay) // after that the keys have expired
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	expires := now.Add(l.keyLife())
 	if l.leavesTicket() {
 		if update.Ticket == "" {
 			update.Ticket = l.ticket.text // the release takes it along, at no cost
@@ -136,6 +137,9 @@ func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	}
 	return l.entry().Release(l.acquire, update, expires)
 }
+
+// keyLife returns after how long the keys have expired, on every node. l.mu is held.
+func (l *Lock) keyLife() time.Duration { return max(l.longest, l.terms.TTL) + l.terms.LockDelay }
 
 // leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.
 // l.mu is held.
@@ -163,6 +167,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 			special, entry := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.entry()
 			left := l.is.keys == Left
 			delayed := l.is.keys == Delayed && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
+			life := l.keyLife()
 			l.mu.Unlock()
 			if left || delayed { // Close: the keys of a lost lease expire by themselves, after the delay
 				continue
@@ -176,7 +181,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 				continue
 			}
 			entry.Delete(plain)
-			plain.Expires = max(plain.Expires, now.Add(l.terms.TTL+l.terms.LockDelay))
+			plain.Expires = max(plain.Expires, now.Add(life))
 		}
 		if plain.Locks() > 0 {
 			requests = append(requests, plain)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -21,13 +22,27 @@ var (
 	// ErrRevoked is the answer to a Detach of a lease that was revoked; a RevokedError also says by whom.
 	ErrRevoked = errors.New("lease was revoked")
 	ErrTaken   = errors.New("key belongs to another owner")
+	// ErrOvertaken is why a node does not count that has confirmed a longer TTL.
+	ErrOvertaken = errors.New("connection changed, and an earlier renewal with a shorter TTL may run after this one")
 )
 
-// Renew begins a round of renewal, unless one is running. with runs with the lock's mutex held,
-// before the round, unless the lock is over.
-func (l *Lock) Renew(with func()) {
-	if l.step(quorum.Input{Kind: quorum.InputBegin}, with).Begin {
-		l.of.extend([]*Lock{l}, quorum.All(l.terms.Nodes))
+// Renew begins a round of renewal, with other terms if these have another TTL; nil for those that it has.
+// Without another TTL, a round that is running serves as well. with runs with the lock's mutex held,
+// before the round, unless the lock is over. When the round begins, the lease knows of a shorter TTL, and
+// no request with it has been posted.
+func (l *Lock) Renew(terms *config.Terms, with func()) {
+	in := quorum.Input{Kind: quorum.InputBegin}
+	l.mu.Lock()
+	if was := l.Terms(); terms != nil && terms.TTL != was.TTL && !l.is.over {
+		in.Terms, l.longest = &terms.Terms, max(l.longest, was.TTL, terms.TTL)
+		l.asked.Store(terms)
+		l.retry = nil
+	}
+	s := l.stepLocked(in, with)
+	l.mu.Unlock()
+	l.notify(&s)
+	if s.Begin {
+		l.of.extend([]*Lock{l}, quorum.All(l.Terms().Nodes))
 	}
 }
 
@@ -38,15 +53,17 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 		began, steady := s.clock.Both()
 		renewals := wire.NewBatch(wire.Extend, len(locks), steady)
 		late := s.ensemble.Late(steady)
-		for _, l := range locks {
+		r := &round{of: s, locks: locks, began: began, steady: steady}
+		for j, l := range locks {
 			l.mu.Lock()
-			l.entry().Extend(renewals, l.terms.KeyTTL)
+			asked, t := l.asks(r, j), l.terms
+			l.entry().Extend(renewals, asked.KeyTTL)
 			l.mu.Unlock()
 			// A late renewal still prolongs the lease, until the next round. This process may be late itself,
 			// with what is ahead of it.
-			renewals.Expires = max(renewals.Expires, steady.Add(max(l.terms.Timeout, l.terms.TTL/4)+min(late, l.terms.TTL/4)))
+			renewals.Expires = max(renewals.Expires, steady.Add(max(t.Timeout, t.TTL/4)+min(late, t.TTL/4)))
 		}
-		s.ensemble.PostTo(nodes, renewals, &round{of: s, locks: locks, began: began, steady: steady})
+		s.ensemble.PostTo(nodes, renewals, r)
 	}
 }
 
@@ -76,11 +93,12 @@ func (s *Locks) heal(keys healing) {
 func (s *Locks) healOn(i int, locks []*Lock) {
 	began, steady := s.clock.Both()
 	req := wire.NewBatch(wire.Heal, len(locks), steady)
-	for _, l := range locks {
-		l.heal(i, req, began, steady)
-		req.Expires = max(req.Expires, steady.Add(l.terms.Timeout))
+	r := &round{of: s, locks: locks, began: began, steady: steady}
+	for j, l := range locks {
+		l.heal(i, req, r, j)
+		req.Expires = max(req.Expires, steady.Add(l.Terms().Timeout))
 	}
-	s.ensemble.Post(i, req, &round{of: s, locks: locks, began: began, steady: steady})
+	s.ensemble.Post(i, req, r)
 	for _, l := range locks {
 		if l.Over() {
 			// The lock ended meanwhile, and its release may be ahead of the heal in the
@@ -90,10 +108,11 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	}
 }
 
-// heal adds what creates the key again on node i to a request.
-func (l *Lock) heal(i int, req *wire.Request, began clock.Validity, steady clock.Steady) {
+// heal adds what creates the key again on node i to the request of r, of which it is lock j.
+func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	began, steady := r.began, r.steady
 	// A heal that arrives after the lock is over must not lock. So it is void after the node
 	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake
 	// the heal on another connection.
@@ -108,15 +127,29 @@ func (l *Lock) heal(i int, req *wire.Request, began clock.Validity, steady clock
 	if until := l.machine.HeldUntil(i); until > 0 {
 		heldUntil = max(steady.Add(until.Sub(began)), 0)
 	}
-	l.entry().Heal(req, l.terms.KeyTTL, steady.Add(left), heldUntil)
+	l.entry().Heal(req, l.asks(r, j).KeyTTL, steady.Add(left), heldUntil)
+}
+
+// asks returns the terms that lock j of a round asks for, and notes them there if the lock was granted with
+// others. l.mu is held.
+func (l *Lock) asks(r *round, j int) *config.Terms {
+	t := l.Terms()
+	if l.longest > 0 {
+		if r.terms == nil {
+			r.terms = make([]*quorum.Terms, len(r.locks))
+		}
+		r.terms[j] = &t.Terms
+	}
+	return t
 }
 
 // round is one extend or heal that was posted for several locks, and the receiver of its answers.
 type round struct {
 	of     *Locks
 	locks  []*Lock
-	began  clock.Validity // the instant before it was posted
-	steady clock.Steady   // the same
+	terms  []*quorum.Terms // that the locks ask for, nil for those with which a lock was granted; nil if there are no others
+	began  clock.Validity  // the instant before it was posted
+	steady clock.Steady    // the same
 }
 
 // Receive steps every lock of the round.
@@ -150,10 +183,13 @@ type meaning struct {
 // meaning returns what node i has answered about lock j.
 func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 	m := meaning{in: quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: r.began}, err: reply.Err, shows: wire.Unanswered, healed: kind == wire.Heal}
+	if r.terms != nil {
+		m.in.Terms = r.terms[j]
+	}
 	if reply.Status != wire.Done {
 		return m
 	}
-	m.in.At, m.shows = reply.Sent, reply.Answers[j]
+	m.in.At, m.in.Since, m.shows = reply.Sent, reply.Since, reply.Answers[j]
 	if k := slices.IndexFunc(reply.Wants, func(w wire.Want) bool { return w.Lock == j }); k >= 0 {
 		m.want = reply.Wants[k]
 	}
@@ -185,6 +221,9 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 // again.
 func (l *Lock) take(m meaning) (heal quorum.Set) {
 	return l.step(m.in, func() {
+		if m.in.Kind == quorum.InputConfirmed && l.machine.Overtaken(m.in) {
+			m.err = ErrOvertaken
+		}
 		l.note(m.in.Node, m.err)
 		if m.healed {
 			l.is.taking = l.is.taking.Without(m.in.Node)
@@ -204,9 +243,10 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 	_, now := l.of.clock.Both()
 	l.mu.Lock()
-	req := l.entry().Read(now.Add(l.terms.Timeout))
+	timeout := l.Terms().Timeout
+	req := l.entry().Read(now.Add(timeout))
 	l.mu.Unlock()
-	answers := l.of.ensemble.Collect(ctx, req, l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
+	answers := l.of.ensemble.Collect(ctx, req, timeout, l.of.ensemble.Quorum(), l.owns)
 	var keys healing
 	for i := range answers.Replies {
 		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}

@@ -88,7 +88,7 @@ func (l *Lock) holdLocked() quorum.Hold {
 	t := l.terms
 	return quorum.Hold{
 		Tokens: l.tokensLeft(), Proven: l.proven(),
-		Useful: t.MaxHold == 0 && t.MinHold == 0 && !t.Manual && !l.of.ended.Load() && l.machine.State() == quorum.StateHeld &&
+		Useful: l.longest == 0 && t.MaxHold == 0 && t.MinHold == 0 && !t.Manual && !l.of.ended.Load() && l.machine.State() == quorum.StateHeld &&
 			l.machine.End().Sub(l.of.clock.Now()) > t.MinUseful,
 		Others: l.others.tickets, AnsweredAt: l.others.asOf,
 	}

@@ -172,7 +172,7 @@ func (d *Watchdog) NodeBack(i int) {
 		l.mu.Unlock()
 		switch {
 		case !risk:
-		case !l.terms.Manual && l.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin:
+		case !l.Terms().Manual && l.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin:
 			renew = append(renew, l)
 		case waiting:
 			again = append(again, l)

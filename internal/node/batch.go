@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -213,7 +214,10 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 	for i := range entries {
 		e := entries[i]
 		r := &c.reply
-		*r = wire.Reply{Sent: t.validity, Again: e.again}
+		*r = wire.Reply{Sent: t.validity, Since: c.since, Again: e.again}
+		if t.changed {
+			r.Since = math.MaxInt64
+		}
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
@@ -265,6 +269,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	case r.Status == wire.MayRepeat && e.flushed < flushedMax && e.req.Kind != wire.Heal && noScript(r.Err):
 		e.flushed++
 		c.resend = append(c.resend, e)
+		c.since, _ = c.cfg.Clock() // it may run after what was sent since
 		return false
 	case r.Status == wire.MayRepeat:
 		r.Status = wire.NotApplied

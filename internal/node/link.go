@@ -38,8 +38,11 @@ type link struct {
 	vote   vote.Vote // whether votes over this connection count; only the worker uses it
 	start  time.Time // the origin of mono
 
-	now      clock.Steady // the steady clock when it was last read
-	greeted  uint64       // the connection that has passed the greeting
+	now     clock.Steady // the steady clock when it was last read
+	greeted uint64       // the connection that has passed the greeting
+	used    uint64       // the last one that has, also while it is greeted again
+	// since is an instant after which nothing was sent over an earlier connection, and nothing was sent again.
+	since    clock.Validity
 	checkAt  clock.Steady
 	alongAt  clock.Steady // from then on a batch takes the check along
 	redial   backoff.BackOff

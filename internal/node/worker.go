@@ -176,8 +176,12 @@ func (n *Node) take() {
 func (n *Node) connect() {
 	sound := n.sound()
 	n.greeted, n.vote.Withheld = 0, nil
+	before, _ := n.cfg.Clock()
 	n.debt.asked(n.now)
 	withheld, err := n.greeter.greet(sound)
+	if n.greeted != 0 && n.greeted != n.used {
+		n.used, n.since = n.greeted, before
+	}
 	if wire.Away(err) {
 		n.conns.hangUp() // the next connection goes to the master of that time
 	}

@@ -8,8 +8,8 @@ import (
 
 // This file is what goes into a Machine and what comes out of it.
 
-// Terms are the settings of a lease. They do not change during its life, so leases
-// with the same terms share one value.
+// Terms are the settings of a lease. A value does not change, so leases with the same terms
+// share one; a lease whose TTL changes gets another one, see Input.Terms.
 type Terms struct {
 	Nodes        int           // 1 … MaxNodes
 	TTL          time.Duration // the lease's TTL, without a lock delay on the nodes
@@ -84,7 +84,7 @@ type Kind uint8
 const (
 	// InputTick means that time has passed.
 	InputTick Kind = iota + 1
-	// InputBegin means that the caller requests a renewal round now.
+	// InputBegin means that the caller requests a renewal round now, with another TTL if Terms says so.
 	InputBegin
 	// InputConfirmed means that Node confirmed our key to a request sent at At.
 	InputConfirmed
@@ -108,6 +108,13 @@ type Input struct {
 	Node int            // for InputConfirmed, InputMissing, InputTaken, InputRevoked, InputNoAnswer, InputClockStep
 	At   clock.Validity // when the answered request was sent; for the same kinds but InputClockStep
 	By   time.Duration  // for InputClockStep
+	// Terms are, for InputBegin, what the lease has from this round on, and nil for what it has; they
+	// differ in the TTL and what follows from it. For an answer they are those of the request, and nil for those with which the
+	// lease was granted.
+	Terms *Terms
+	// Since is for InputConfirmed: the requests that were sent to the node since this instant went over
+	// the connection of the answer, which keeps their order.
+	Since clock.Validity
 	// Lag is the delay that the caller expects of its timers. The machine reports a
 	// loss earlier by this delay, up to Terms.MaxLag. A smaller lag counts at once. A
 	// larger one must not end a lease that is being confirmed. So it counts only with

@@ -44,8 +44,8 @@ type Caller struct {
 type Hold struct {
 	Tokens int  // left in the block of tokens; any positive number without fencing
 	Proven bool // q nodes have shown our owner and token since the proof was last reset
-	// Useful: the lock is held and renewed, has no limit and no minimum of its age, the Manager is open, and enough
-	// validity is left for another lease.
+	// Useful: the lock is held and renewed, has no limit and no minimum of its age, its TTL has not changed, the
+	// Manager is open, and enough validity is left for another lease.
 	Useful     bool
 	Others     int            // tickets of other processes in the queues, by the answers to the grant or the last check
 	Turn       time.Duration  // what this process's turn costs the others, see Turn

@@ -17,11 +17,12 @@ const (
 // Machine is the life of one granted lease. It is not safe for concurrent
 // use.
 type Machine struct {
-	terms   *Terms
+	terms   *Terms // in force
 	window  Window[clock.Validity]
 	ceiling clock.Validity // when MaxHold ends the lease
 	next    clock.Validity // when the next round is due; Never without renewal
 	lag     time.Duration  // added to Early
+	change
 
 	// The current round. The acquisition is round zero: its late votes count as
 	// answers.
@@ -47,7 +48,7 @@ type Machine struct {
 // allocates the window, terms.Nodes long. The machine owns it from then on.
 func NewMachine(terms *Terms, window Window[clock.Validity], began clock.Validity, voters, answered Set) Machine {
 	m := Machine{
-		terms: terms, window: window, ceiling: Never, next: Never,
+		terms: terms, window: window, ceiling: Never, next: Never, change: change{born: began, granted: terms, asked: terms},
 		began: began, open: true, announced: true, answered: answered, good: voters, had: voters,
 		state: StateHeld,
 	}
@@ -68,7 +69,7 @@ func (m *Machine) State() State { return m.state }
 func (m *Machine) Reason() Reason { return m.reason }
 
 // Stop returns S, the instant at which work has to stop. It moves forward. It moves
-// back only if a node denies our key or a node's clock steps.
+// back only if a node denies our key, a node's clock steps, or the TTL becomes shorter.
 func (m *Machine) Stop() clock.Validity {
 	return min(m.window.Deadline().Add(-m.terms.SafetyMargin), m.ceiling)
 }
@@ -136,25 +137,35 @@ func (m *Machine) Step(now clock.Validity, in Input) Output {
 	if m.lapsed(now, in.Jump, &out) {
 		return out
 	}
-	current := in.At >= m.began
+	current := m.current(in)
 	switch in.Kind {
 	case InputRelease:
 		m.state = StateReleased
 		return out
 	case InputBegin:
-		if m.open && !m.announced && now < m.began.Add(m.terms.Timeout) {
-			break // the round under way serves as well, and ending it would look like a miss
+		other := in.Terms != nil && in.Terms.TTL != m.asked.TTL
+		if m.Waiting() && now < m.began.Add(m.terms.Timeout) {
+			if !other {
+				break // the round under way serves as well, and ending it would look like a miss
+			}
+			m.open = false // no miss either: the new round takes its place
+		}
+		if other {
+			m.changeTo(now, in.Terms)
 		}
 		m.close(&out)
 		m.open, m.announced, m.began = true, false, now
 		m.answered, m.good, m.missing = 0, 0, 0
 		out.Begin = true
 	case InputConfirmed:
-		m.window[in.Node] = max(m.window[in.Node], m.terms.Keeps(in.At))
+		m.window[in.Node] = max(m.window[in.Node], m.kept(in))
 		m.missing = m.missing.Without(in.Node)
 		m.had, m.taken, m.revoked = m.had.With(in.Node), m.taken.Without(in.Node), m.revoked.Without(in.Node)
 		if current {
-			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
+			m.answered = m.answered.With(in.Node)
+			if !m.Overtaken(in) {
+				m.good = m.good.With(in.Node)
+			}
 		}
 	case InputMissing, InputTaken, InputRevoked:
 		if m.denied(now, in) {
@@ -195,7 +206,7 @@ func (m *Machine) lostAt(in Input, now clock.Validity) clock.Validity {
 
 // denied records that a node does not have our key, and reports whether no quorum is left.
 func (m *Machine) denied(now clock.Validity, in Input) bool {
-	if m.window[in.Node] > m.terms.Keeps(in.At) {
+	if m.window[in.Node] > m.asked.Keeps(max(in.At, m.changed)) {
 		return false // this answer is older than the one that confirmed the key
 	}
 	m.window[in.Node] = m.lostAt(in, now)
@@ -292,6 +303,7 @@ func (m *Machine) evaluate(now clock.Validity, out *Output) {
 	if m.open {
 		if !m.announced && m.good.Len() >= Size(m.terms.Nodes) {
 			m.announced, m.missed = true, false
+			m.terms = m.asked
 			out.Confirmed = true
 			out.Events |= Renewed
 		}

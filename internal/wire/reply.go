@@ -82,6 +82,7 @@ type Readers struct {
 type Reply struct {
 	Status   Status
 	Sent     clock.Validity // an instant before the request was sent, on the validity clock
+	Since    clock.Validity // what was sent since then went over the connection of the answer, in the order of the requests
 	Moved    int64          // Granted: the value to which this request moved the register; 0 if the register was ahead
 	Before   int64          // Granted, Raise: the register's value before; Raise: −1 for a refusal
 	Waiters  int64          // Granted, Raise, Read: tickets in the queue
