@@ -180,6 +180,12 @@ func TestMachine(t *testing.T) {
 				lag = duration(t, word)
 			}
 			in.Lag = lag
+			if word, ok := step.named["ttl"]; ok {
+				in.Terms = withTTL(terms, duration(t, word))
+			}
+			if word, ok := step.named["since"]; ok {
+				in.Since = clock.Validity(origin + duration(t, word))
+			}
 			if word, ok := step.named["by"]; ok {
 				in.By = duration(t, word)
 			}
@@ -211,6 +217,14 @@ func TestMachine(t *testing.T) {
 			return strings.Join(append(standing(&m, now), words...), " ")
 		}
 	})
+}
+
+// withTTL returns the terms of a lease with another TTL.
+func withTTL(terms *quorum.Terms, ttl time.Duration) *quorum.Terms {
+	other := *terms
+	other.TTL, other.Timeout = ttl, ttl/20
+	other.Drift, other.SafetyMargin = quorum.Drift(ttl, 0.01), quorum.SafetyMargin(ttl)
+	return &other
 }
 
 // standing describes a lease between two steps.

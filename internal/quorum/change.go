@@ -11,8 +11,8 @@ import (
 // what one with a longer TTL has given, and the machine counts on
 //
 //   - no more than a shorter TTL gives, from before the first request with it is sent;
-//   - a longer TTL when a majority has confirmed it, in one round, and no request from before can run on
-//     those nodes any more.
+//   - a longer TTL on a node that has confirmed it, where no request from before can run any more; when
+//     a majority has in one round, that TTL is in force.
 
 const (
 	// settled is how long after a change a request from before may be sent: it may wait for the answers

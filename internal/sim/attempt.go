@@ -238,6 +238,7 @@ func (c *client) decide(now time.Duration) {
 		}
 		c.window = c.window[:w.p.Nodes]
 		c.machine = quorum.NewMachine(terms, c.window, clock.Validity(since), verdict.voters, quorum.All(w.p.Nodes)&^votes.Silent())
+		c.changing = changing{}
 		c.machine.SetLag(w.config.lag)
 		c.machine.Arm(clock.Validity(since + c.interval()))
 		if c.machine.End().Sub(clock.Validity(now)) >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {

@@ -28,6 +28,9 @@
 //
 //	go test ./internal/sim -run TestOne -v -seed=4711 -nodes=3 -world=inside
 //
+// In one run of five of the world Inside renewals ask for other TTLs, shorter and longer ones, also while a round
+// is under way. These runs have no permits and no handles.
+//
 // # Faults
 //
 // Messages are lost, late, doubled, overtaken, and for long periods later than the node

@@ -172,7 +172,7 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 		return
 	}
 	// A timer may be late for the stop by MaxHold, because safety does not depend on it.
-	stop = min(stop+quorum.Early(j.w.config.terms.SafetyMargin)+j.w.config.lag, keys)
+	stop = min(stop+quorum.Early(c.machine.Terms().SafetyMargin)+j.w.config.lag, keys)
 	// A client that was paused at the stop reports the loss as soon as it runs. A client
 	// whose clock jumped over the stop reports it when it next reads its clock. A clock
 	// that is read in whole nanoseconds can skip one.
@@ -266,7 +266,7 @@ func (j *judge) created(n *node, m *message) {
 		return // the node's clock, by which the limit is checked, may step
 	}
 	if m.op.plain() != opExtend {
-		latest := m.after/1000 + j.w.config.terms.TTL.Milliseconds() + 1
+		latest := m.after/1000 + j.w.ttlOf(m).Milliseconds() + 1
 		if over := endOf(n, m) - latest; over > 0 {
 			j.violated("leftover", "%v of client %d makes a key on node %d that ends %d ms too late", m.op, m.client, n.id, over)
 		}

@@ -24,6 +24,7 @@ type lease struct {
 	read       bool          // it is, or was, a reader's
 	vacant     bool          // the hold has no lease: its last one was released
 	check      check         // under way
+	changing
 	proof
 }
 
@@ -96,6 +97,9 @@ func (c *client) clockStep(i int, by time.Duration) {
 // interval is the time from one renewal to the next.
 func (c *client) interval() time.Duration {
 	d := c.w.config.renew
+	if len(c.w.ttls.terms) > 0 {
+		d = d * (c.machine.Terms().TTL / 1000) / (c.w.config.terms.TTL / 1000)
+	}
 	return d*9/10 + c.w.upTo(d/5)
 }
 
@@ -116,7 +120,7 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	now := c.now()
 	in.Jump, in.Lag = c.jumped, w.config.lag
 	c.jumped = false
-	stop, keys := c.machine.Stop(), c.machine.Deadline().Add(-w.config.terms.SafetyMargin)
+	stop, keys := c.machine.Stop(), c.machine.Deadline().Add(-c.machine.Terms().SafetyMargin)
 	out := c.machine.Step(clock.Validity(now), in)
 	if out.Begin {
 		c.machine.Arm(clock.Validity(now + c.interval()))
@@ -124,7 +128,7 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	if out.Missed {
 		w.stats[Missed]++
 		if !out.Begin {
-			terms := &w.config.terms
+			terms := c.machine.Terms()
 			wait := min(terms.TTL/20<<min(c.misses, 10), terms.TTL/3)
 			c.machine.Arm(clock.Validity(now + wait/2 + w.upTo(wait)))
 		}
@@ -133,6 +137,10 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	if out.Confirmed {
 		w.stats[Renewals]++
 		c.misses = 0
+		if untold := c.untold; untold != nil {
+			c.untold = nil
+			c.machine.Step(clock.Validity(now), quorum.Input{Kind: quorum.InputBegin, Terms: untold})
+		}
 	}
 	for i := range w.p.Nodes {
 		if out.Heal.Has(i) {
@@ -147,11 +155,12 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 }
 
 func (c *client) renew() {
-	if !c.step(quorum.Input{Kind: quorum.InputBegin}).Begin {
+	if !c.step(c.changes()).Begin {
 		return
 	}
 	m := message{op: opExtend.of(c.reads), owner: c.owner, t: c.top}
 	for i := range c.w.p.Nodes {
+		c.asksFor(i, &m)
 		c.request(i, &m)
 	}
 }
@@ -186,7 +195,10 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 	if in.Kind == quorum.InputConfirmed && c.w.bugs.has(FromReply) {
 		in.At = clock.Validity(now)
 	}
-	c.step(in)
+	c.answersTo(m, &in)
+	if c.step(in).Events&quorum.Ended == 0 {
+		c.changesAgain()
+	}
 	if m.op.asks() && m.answer == taken && limit(c) > 0 && c.working() {
 		c.takeReservation(i, now)
 	}
@@ -251,7 +263,7 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	if w.p.Trace != nil {
 		w.trace("client %d lost owner %d: %v", c.id, c.owner, reason)
 	}
-	margin := w.config.terms.SafetyMargin
+	margin := c.machine.Terms().SafetyMargin
 	c.worksUntil = 0
 	if c.working() {
 		if !reason.Denied() { // another client may hold the lock already

@@ -158,7 +158,7 @@ func (c *client) state(now time.Duration) *quorum.Hold {
 	h := quorum.Hold{
 		Tokens: int(c.tokens()),
 		Proven: c.provenBy.Len() >= quorum.Size(w.p.Nodes) || w.bugs.has(PassUnchecked),
-		Useful: !w.quiet && terms.MaxHold == 0 && c.machine.State() == quorum.StateHeld &&
+		Useful: !w.quiet && c.ttl == 0 && terms.MaxHold == 0 && c.machine.State() == quorum.StateHeld &&
 			c.machine.End().Sub(clock.Validity(now)) > terms.TTL/10,
 		Others: c.others, AnsweredAt: clock.Validity(c.localTime(c.answeredAt)),
 		Subscribed: c.queues && c.contended,

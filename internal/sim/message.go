@@ -155,6 +155,7 @@ type stamps struct {
 	issued time.Duration // and in true time, for the judge
 	bound  time.Duration // the same limit as after, by the client's steady clock
 	slack  time.Duration // the error of that conversion
+	ttl    time.Duration // extend, heal: what the lease asks for; 0 for the usual TTL
 }
 
 // marker is the marker of the restart guard. It names the server process that the data

@@ -262,6 +262,12 @@ const (
 	ReleaseUnread
 	// MovesIgnored relies on a slot's owner although keys have left it.
 	MovesIgnored
+	// ShorterAfterItsRound counts on a shorter TTL when its round is over, and not before it is sent.
+	ShorterAfterItsRound
+	// AnswersAlike counts each answer as one to a request with the TTL of now.
+	AnswersAlike
+	// NothingOvertakes counts on a longer TTL although earlier requests may still run.
+	NothingOvertakes
 )
 
 var mutationNames = [...]string{
@@ -297,6 +303,7 @@ var mutationNames = [...]string{
 	"votes for another slot stay", "the last is let in first",
 	"the answers to a release are not read",
 	"a half move is ignored",
+	"a shorter TTL counts after its round", "answers for another TTL count alike", "no renewal is overtaken",
 }
 
 // Mutations returns every planted bug.

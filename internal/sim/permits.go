@@ -345,7 +345,7 @@ func bounded(j *judge, c *client) {
 func worksOn(c *client, slot int8, leased bool) time.Duration {
 	switch {
 	case leased && c.working() && c.slot == slot:
-		return time.Duration(c.machine.Stop().Add(c.w.config.terms.SafetyMargin))
+		return time.Duration(c.machine.Stop().Add(c.machine.Terms().SafetyMargin))
 	case c.lostIn == slot:
 		return c.worksUntil
 	}

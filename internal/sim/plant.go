@@ -44,6 +44,9 @@ var ofPermits = []Mutation{MoreThanFree, RightForEver, NewcomersTake, LateTakesS
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
 
+// ofTTLs are the bugs of leases whose TTL changes.
+var ofTTLs = []Mutation{ShorterAfterItsRound, AnswersAlike, NothingOvertakes}
+
 // ofMoves are the bugs of moves of a slot that are taken back.
 var ofMoves = []Mutation{MovesIgnored}
 
@@ -95,6 +98,10 @@ func (m Mutation) configure(w *world, c *config) {
 	case m.has(RestoreForeign):
 		// A reader's lock ends too early, and a writer gets it before the reader's heal comes.
 		c.clients, c.everyBlip, c.hold, c.renew, c.loss = usualClients, ttl/4, 4*ttl, ttl/10, min(c.loss, 50)
+	case m.among(ofTTLs...):
+		// Somebody always asks while others hold for long, and renewals are lost or late.
+		c.clients, c.backoffCap, c.hold, c.terms.MaxHold = usualClients, ttl/50, 4*ttl, 0
+		c.amnesia, c.guard, c.everyFlush, c.everyDown, c.queues, c.everyCut = false, false, 0, 0, 0, ttl
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2

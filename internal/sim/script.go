@@ -9,7 +9,7 @@ import (
 // execute runs one operation of the script apply. Its time is wall, the instant at which
 // the script began. The script may stall for frozen before it writes.
 func (n *node) execute(m *message, wall, frozen time.Duration) answer {
-	end := (wall + n.w.config.terms.TTL).Milliseconds() // an absolute instant
+	end := (wall + n.w.ttlOf(m)).Milliseconds() // an absolute instant
 	if n.w.bugs.has(RelativeEnds) {
 		end += frozen.Milliseconds()
 	}
@@ -238,6 +238,8 @@ func (n *node) extend(m *message, wall time.Duration, end int64) answer {
 	case bugs.has(ExtendZero):
 		n.unlock() // PEXPIREAT of the past deletes the key, and reports success
 		return confirmed
+	case tooOld(n, m, wall):
+		return missing
 	}
 	n.expires = end
 	if (n.shown != m.t || !n.votes(m)) && !bugs.has(OwnerIsEnough) {

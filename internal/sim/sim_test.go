@@ -57,7 +57,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder, Sightings, Vacancies, Unsighted, Marks, Revocations, MoreRounds,
 		Detached, DetachesFailed, Resumes, GivenBack, AskedOnce,
 		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted, Downgrades, DowngradesFailed,
-		PermitsGranted, PermitsTogether, LetIn, SlotsKept, AskedElsewhere)
+		PermitsGranted, PermitsTogether, LetIn, SlotsKept, AskedElsewhere, TTLChanges)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a

@@ -108,6 +108,7 @@ const (
 	KeysGone
 	MovesMet
 	MovesSeen
+	TTLChanges
 	counters
 )
 
@@ -133,6 +134,7 @@ var counterNames = [counters]string{
 	"permits", "permits beside others", "waiters let in", "free slots kept for others", "attempts for another slot",
 	"leases found lost at their release",
 	"half moves", "half moves taken back without the key", "requests that a half-moved slot refused", "looks at a half-moved slot",
+	"changes of a TTL",
 }
 
 // String returns the name of the counter.

@@ -293,6 +293,7 @@ func (c *client) takeReservation(i int, now time.Duration) {
 func (c *client) take(i int, owner uint32, bound time.Duration) {
 	c.healed = true
 	m := message{op: opHeal.of(c.reads), owner: owner, t: c.top}
+	m.ttl = c.ttl
 	c.limit(i, &m, bound)
 	c.request(i, &m)
 }

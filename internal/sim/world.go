@@ -42,6 +42,7 @@ type guests struct {
 	readership readership // decides which clients read
 	permits    permits    // and which ask for permits
 	moves      moves      // whose slots are half moved
+	ttls       ttls       // and whose leases get other TTLs
 	deaf       rand.PCG   // which releases are of a client that no message reaches
 }
 
@@ -62,6 +63,7 @@ func (w *world) run(p Params) Result {
 	w.handles.reset(w)
 	w.readership.draw(&w.p, min(w.config.clients, w.handles.first), p.Mutation.among(ofReaders...))
 	w.permits.draw(&w.p, &w.config, w.handles.first == maxClients && w.readership.clients == 0, p.Mutation.among(ofPermits...))
+	w.ttls.draw(w)
 	w.populate()
 	w.plan()
 	w.moves.plan(w)
@@ -232,7 +234,7 @@ func (w *world) calm() {
 		c.sleep()
 	}
 	c := &w.config
-	w.schedule(max(w.ready(), w.handles.ends)+2*c.terms.TTL+c.backoffCap+3*c.terms.Timeout, &event{kind: evVerdict, client: -1, node: -1})
+	w.schedule(max(w.ready(), w.handles.ends)+2*c.terms.TTL+w.ttls.extra+c.backoffCap+3*c.terms.Timeout, &event{kind: evVerdict, client: -1, node: -1})
 }
 
 // ready returns the instant at which a quorum of nodes is out of quarantine for every
