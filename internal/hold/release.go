@@ -100,14 +100,13 @@ func (r *Return) End() {
 // keepRequest returns a request that keeps the keys of a released lock until its lease reaches
 // the minimum hold, and for how long that is. It returns nil when the lease is that old, or was lost.
 func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
-	minHold := l.Terms().MinHold
-	if minHold == 0 {
+	if l.Terms().MinHold == 0 {
 		return nil, 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, now := l.of.clock.Both()
-	left = l.tenancy.granted.Add(minHold).Sub(l.of.clock.Now())
+	left = l.tenancy.granted.Add(l.terms.MinHold).Sub(l.of.clock.Now())
 	if left <= 0 || l.is.keys == Unseen || l.machine.State() != quorum.StateReleased {
 		return nil, 0
 	}
@@ -164,10 +163,10 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 		for _, l := range locks {
 			l.mu.Lock()
 			_, _, permit := wire.SlotOf(l.key) // a request cannot be divided, and a release of a permit has more weight
+			life := l.keyLife()
 			special, entry := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.entry()
 			left := l.is.keys == Left
 			delayed := l.is.keys == Delayed && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
-			life := l.keyLife()
 			l.mu.Unlock()
 			if left || delayed { // Close: the keys of a lost lease expire by themselves, after the delay
 				continue

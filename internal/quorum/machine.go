@@ -143,20 +143,7 @@ func (m *Machine) Step(now clock.Validity, in Input) Output {
 		m.state = StateReleased
 		return out
 	case InputBegin:
-		other := in.Terms != nil && in.Terms.TTL != m.asked.TTL
-		if m.Waiting() && now < m.began.Add(m.terms.Timeout) {
-			if !other {
-				break // the round under way serves as well, and ending it would look like a miss
-			}
-			m.open = false // no miss either: the new round takes its place
-		}
-		if other {
-			m.changeTo(now, in.Terms)
-		}
-		m.close(&out)
-		m.open, m.announced, m.began = true, false, now
-		m.answered, m.good, m.missing = 0, 0, 0
-		out.Begin = true
+		m.begin(now, in, &out)
 	case InputConfirmed:
 		m.window[in.Node] = max(m.window[in.Node], m.kept(in))
 		m.missing = m.missing.Without(in.Node)
@@ -187,6 +174,24 @@ func (m *Machine) Step(now clock.Validity, in Input) Output {
 		m.lag = lag
 	}
 	return out
+}
+
+// begin begins a round.
+func (m *Machine) begin(now clock.Validity, in Input, out *Output) {
+	other := in.Terms != nil && in.Terms.TTL != m.asked.TTL
+	if m.Waiting() && now < m.began.Add(m.terms.Timeout) {
+		if !other {
+			return // the round under way serves as well, and ending it would look like a miss
+		}
+		m.open = false // no miss either: the new round takes its place
+	}
+	if other {
+		m.changeTo(now, in.Terms)
+	}
+	m.close(out)
+	m.open, m.announced, m.began = true, false, now
+	m.answered, m.good, m.missing = 0, 0, 0
+	out.Begin = true
 }
 
 // lostAt returns the window entry of a node that does not have our key. It is 0, or, if the

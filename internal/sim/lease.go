@@ -165,6 +165,49 @@ func (c *client) renew() {
 	}
 }
 
+// changes returns the input that begins a round, which may ask for another TTL.
+func (c *client) changes() quorum.Input {
+	in, terms := quorum.Input{Kind: quorum.InputBegin}, c.w.ttls.next()
+	if terms == nil || c.w.quiet || c.ttl == 0 && terms.TTL == c.w.config.terms.TTL || terms.TTL == c.ttl {
+		return in
+	}
+	in.Terms = terms
+	if c.w.bugs.has(ShorterAfterItsRound) && terms.TTL < c.machine.Terms().TTL {
+		in.Terms, c.untold = nil, terms
+	}
+	c.w.stats[TTLChanges]++
+	c.w.trace("client %d asks for a TTL of %v", c.id, terms.TTL)
+	c.ttl, c.changedAt = terms.TTL, c.now()
+	return in
+}
+
+// asksFor says in a request of a round what the lease asks for.
+func (c *client) asksFor(i int, m *message) {
+	if m.ttl = c.ttl; len(c.w.ttls.terms) > 0 { // a node runs no renewal that is older than its TTL
+		c.limit(i, m, c.now()+c.w.ttlOf(m))
+	}
+}
+
+// answersTo says in an input what the request asked for that it is an answer to, and what may overtake it.
+func (c *client) answersTo(m *message, in *quorum.Input) {
+	if len(c.w.ttls.terms) == 0 {
+		return
+	}
+	if in.Terms = c.w.ttls.of(m.ttl); c.w.bugs.has(AnswersAlike) {
+		in.Terms = c.w.ttls.of(c.ttl)
+	}
+	if !c.w.config.fifo && !c.w.bugs.has(NothingOvertakes) {
+		in.Since = clock.Validity(c.changedAt) // what was sent before may run later; since then all ask for one TTL
+	}
+}
+
+// changesAgain lets a holder ask for another TTL while a round is under way.
+func (c *client) changesAgain() {
+	if t := &c.w.ttls; len(t.terms) > 0 && c.working() && t.pcg.Uint64()%16 == 0 {
+		c.renew()
+	}
+}
+
 // confirm handles an answer that concerns the lease.
 func (c *client) confirm(i int, m *message, now time.Duration) {
 	switch {
@@ -317,58 +360,4 @@ func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
 			c.request(i, &m)
 		}
 	}
-}
-
-// remnant is a lost lease whose locks are not released yet.
-type remnant struct {
-	reads         bool
-	slot          int8
-	owner, ticket uint32
-	at            time.Duration // true time
-}
-
-// leaveRemnants schedules the release of a lost lease's locks at the instant at.
-func (c *client) leaveRemnants(at time.Duration) {
-	w := c.w
-	for i := range c.remnants {
-		r := &c.remnants[i]
-		if r.owner != 0 {
-			continue
-		}
-		*r = remnant{reads: c.reads, slot: c.slot, owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
-		e := event{kind: evRemnants, client: c.id, node: -1}
-		e.life = c.life
-		w.schedule(r.at, &e)
-		return
-	}
-	// All places are in use: these keys expire by themselves.
-}
-
-// releaseRemnants releases the remnants whose time has come.
-func (c *client) releaseRemnants(e *event) {
-	w := c.w
-	if c.phase == gone || e.life != c.life {
-		return
-	}
-	if w.now < c.paused {
-		w.schedule(c.paused+timersLast, e)
-		return
-	}
-	for i := range c.remnants {
-		if r := &c.remnants[i]; r.at <= w.now {
-			c.releaseRemnant(r)
-		}
-	}
-}
-
-func (c *client) releaseRemnant(r *remnant) {
-	if r.owner == 0 {
-		return
-	}
-	m := message{op: opRelease.of(r.reads), owner: r.owner, ticket: r.ticket}
-	m.slot = r.slot
-	for i := range c.w.p.Nodes {
-		c.request(i, &m)
-	}
-	*r = remnant{}
 }

@@ -227,3 +227,8 @@ func (n *node) expire(wall time.Duration) {
 
 // unlock drops the lock, or the reservation.
 func (n *node) unlock() { n.owner, n.reserved, n.form, n.shown = 0, false, ownedForm, 0 }
+
+// tooOld reports whether a renewal is older than its TTL.
+func (n *node) tooOld(m *message, wall time.Duration) bool {
+	return len(n.w.ttls.terms) > 0 && micros(wall) > m.after
+}

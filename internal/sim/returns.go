@@ -67,3 +67,57 @@ func (j *judge) returned(c *client, r *returning) {
 		}
 	}
 }
+
+// remnant is a lost lease whose locks are not released yet.
+type remnant struct {
+	reads         bool
+	slot          int8
+	owner, ticket uint32
+	at            time.Duration // true time
+}
+
+// leaveRemnants schedules the release of a lost lease's locks at the instant at.
+func (c *client) leaveRemnants(at time.Duration) {
+	w := c.w
+	for i := range c.remnants {
+		r := &c.remnants[i]
+		if r.owner != 0 {
+			continue
+		}
+		*r = remnant{reads: c.reads, slot: c.slot, owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
+		e := event{kind: evRemnants, client: c.id, node: -1}
+		e.life = c.life
+		w.schedule(r.at, &e)
+		return
+	}
+	// All places are in use: these keys expire by themselves.
+}
+
+// releaseRemnants releases the remnants whose time has come.
+func (c *client) releaseRemnants(e *event) {
+	w := c.w
+	if c.phase == gone || e.life != c.life {
+		return
+	}
+	if w.now < c.paused {
+		w.schedule(c.paused+timersLast, e)
+		return
+	}
+	for i := range c.remnants {
+		if r := &c.remnants[i]; r.at <= w.now {
+			c.releaseRemnant(r)
+		}
+	}
+}
+
+func (c *client) releaseRemnant(r *remnant) {
+	if r.owner == 0 {
+		return
+	}
+	m := message{op: opRelease.of(r.reads), owner: r.owner, ticket: r.ticket}
+	m.slot = r.slot
+	for i := range c.w.p.Nodes {
+		c.request(i, &m)
+	}
+	*r = remnant{}
+}

@@ -238,7 +238,7 @@ func (n *node) extend(m *message, wall time.Duration, end int64) answer {
 	case bugs.has(ExtendZero):
 		n.unlock() // PEXPIREAT of the past deletes the key, and reports success
 		return confirmed
-	case tooOld(n, m, wall):
+	case n.tooOld(m, wall):
 		return missing
 	}
 	n.expires = end

@@ -208,7 +208,7 @@ func prolong(n *node, m *message, wall time.Duration, end int64) answer {
 		return missing
 	case !shared(n) && !own:
 		return taken
-	case !own && !n.set.has(m.owner, false, wall), tooOld(n, m, wall):
+	case !own && !n.set.has(m.owner, false, wall), n.tooOld(m, wall):
 		return missing
 	case own:
 		open(n, end)

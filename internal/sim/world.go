@@ -63,7 +63,7 @@ func (w *world) run(p Params) Result {
 	w.handles.reset(w)
 	w.readership.draw(&w.p, min(w.config.clients, w.handles.first), p.Mutation.among(ofReaders...))
 	w.permits.draw(&w.p, &w.config, w.handles.first == maxClients && w.readership.clients == 0, p.Mutation.among(ofPermits...))
-	w.ttls.draw(w)
+	w.ttls.draw(&w.p, &w.config, w.permits.limit == 0 && w.handles.first == maxClients, p.Mutation.among(ofTTLs...))
 	w.populate()
 	w.plan()
 	w.moves.plan(w)
@@ -235,6 +235,14 @@ func (w *world) calm() {
 	}
 	c := &w.config
 	w.schedule(max(w.ready(), w.handles.ends)+2*c.terms.TTL+w.ttls.extra+c.backoffCap+3*c.terms.Timeout, &event{kind: evVerdict, client: -1, node: -1})
+}
+
+// ttlOf returns how long a request keeps a lock.
+func (w *world) ttlOf(m *message) time.Duration {
+	if m.ttl > 0 {
+		return m.ttl
+	}
+	return w.config.terms.TTL
 }
 
 // ready returns the instant at which a quorum of nodes is out of quarantine for every
