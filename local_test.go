@@ -77,7 +77,7 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 				assert.Equal(t, i, l.Context().Value(callerKey{}), "the context of its own call")
 				assert.NoError(t, l.Context().Err())
 				testkit.Confirmed(t, l.Verify)
-				testkit.Confirmed(t, func(ctx context.Context) error { return l.Renew(ctx) })
+				testkit.Renewed(t, l)
 				s := testkit.Inspected(t, m)
 				assert.Equal(t, l.Owner(), s.Holder.Owner)
 				assert.GreaterOrEqual(t, s.Fence, l.Token())

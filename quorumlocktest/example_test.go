@@ -268,3 +268,34 @@ func Example_permits() {
 	// true
 	// <nil> true
 }
+
+// A step needs longer than the TTL allows for, and the holder may be cut off meanwhile: it takes a longer TTL for it. Afterwards the
+// name must not stay taken for that long if the process dies.
+func Example_ttl() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	m, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithTTL(10*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = m.Close(ctx) }()
+	err = m.Do(ctx, "backup", func(ctx context.Context, lease *quorumlock.Lease) error {
+		if err := lease.Renew(ctx, quorumlock.WithTTL(time.Hour)); err != nil {
+			return err
+		}
+		fmt.Println("the disk may be switched off for", lease.Remaining().Round(30*time.Minute))
+		if err := lease.Renew(ctx, quorumlock.WithTTL(10*time.Second)); err != nil {
+			return err
+		}
+		status, err := m.Inspect(ctx, "backup")
+		fmt.Println("others wait for at most 10 s:", status.TTL <= 10*time.Second+time.Millisecond)
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// the disk may be switched off for 1h0m0s
+	// others wait for at most 10 s: true
+	// <nil>
+}

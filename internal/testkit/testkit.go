@@ -137,6 +137,12 @@ func Confirmed(tb testing.TB, ask func(context.Context) error) {
 	require.NoError(tb, err)
 }
 
+// Renewed renews a lease, which slow nodes may confirm late.
+func Renewed(tb testing.TB, l *quorumlock.Lease, opts ...quorumlock.RenewOption) {
+	tb.Helper()
+	Confirmed(tb, func(ctx context.Context) error { return l.Renew(ctx, opts...) })
+}
+
 // Released releases a lease. Slow nodes may confirm it later.
 func Released(tb testing.TB, l *quorumlock.Lease) {
 	tb.Helper()

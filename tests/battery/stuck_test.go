@@ -312,7 +312,7 @@ func (c *calls) one() {
 	case 3:
 		c.time(true, lease.Verify)
 	case 4:
-		c.time(true, lease.Renew)
+		c.time(true, func(ctx context.Context) error { return lease.Renew(ctx) })
 	case 5:
 		var l *quorumlock.Lease
 		c.time(true, func(ctx context.Context) (err error) {

@@ -280,7 +280,7 @@ func TestWithoutTheRightToPINGOnlyTheServerComplains(t *testing.T) {
 	testkit.Eventually(t, "refused repeatedly", func() bool {
 		return refused.MatchString(fmt.Sprint(server.MustDo("ACL", "LOG")))
 	})
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	assert.Contains(t, connection(), id+" ", "the connection stays")
 	testkit.Released(t, l)
 }

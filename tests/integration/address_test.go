@@ -66,7 +66,7 @@ func balanced(t *testing.T, nodes int, guard []quorumlock.Option, random bool) {
 		require.ErrorContains(t, err, runID(behind[0]))
 		require.ErrorContains(t, err, runID(behind[1]))
 	}
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	testkit.Released(t, l)
 	for tries := 0; !noticed(); tries++ { // each new connection is compared with another one
 		require.Less(t, tries, 30)

@@ -263,7 +263,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	events := m.Subscribe(1000)
 	master, _ := g.Failover()
 	testkit.Eventually(t, "the node is connected to the new master", func() bool { return m.Nodes()[0].Master == g.Addrs()[master] })
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	assert.Positive(t, m.Nodes()[0].QuarantinedFor, "the new term starts a quarantine")
 	require.NoError(t, l.Err(), "the lease is longer than the failover")
 	_, err = m.TryAcquire(ctx, "other")
@@ -311,12 +311,12 @@ func TestARollingUpgradeCostsOnePlannedFailover(t *testing.T) {
 
 	master, _ := g.Failover()
 	testkit.Eventually(t, "the node is connected to the new master", func() bool { return m.Nodes()[0].Master == g.Addrs()[master] })
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	left := m.Nodes()[0].QuarantinedFor
 	assert.Positive(t, left)
 	over := time.Now().Add(left)
 	g.Servers()[0].Restart()
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	assert.LessOrEqual(t, m.Nodes()[0].QuarantinedFor, time.Until(over)+time.Second, "its restart starts no other quarantine")
 	testkit.Released(t, l)
 }

@@ -304,7 +304,7 @@ func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
 		replicate(t, servers[2], master)
 		// Over the old connection.
 		testkit.Released(t, testkit.Acquired(t, m, "other")) // two masters are left
-		testkit.Confirmed(t, l.Renew)
+		testkit.Renewed(t, l)
 		if round == 0 {
 			changed := all.await(t, 2, "replica") // without a request, within 10 s
 			assert.ErrorContains(t, changed.Err, "list the master")

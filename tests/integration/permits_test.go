@@ -84,7 +84,7 @@ func TestAllPermitsAreUsedWithANodeDown(t *testing.T) {
 	for _, l := range leases {
 		assert.Equal(t, "job", l.Name())
 		testkit.Confirmed(t, l.Verify)
-		testkit.Confirmed(t, l.Renew)
+		testkit.Renewed(t, l)
 		testkit.Released(t, l)
 	}
 }

@@ -71,7 +71,7 @@ func TestAnInvalidRegisterGrantsNothingAndLeavesNoLock(t *testing.T) {
 			l := testkit.Acquired(t, m, "job")
 			assert.InDelta(t, time.Now().UnixMicro(), l.Token(), 600e6)
 			for range 3 {
-				testkit.Confirmed(t, l.Renew)
+				testkit.Renewed(t, l)
 			}
 			testkit.Confirmed(t, l.Verify)
 			testkit.Released(t, l)
@@ -115,7 +115,7 @@ func TestAValidRegisterIsCountedFrom(t *testing.T) {
 			} else {
 				assert.InDelta(t, time.Now().UnixMicro(), l.Token(), 600e6)
 			}
-			testkit.Confirmed(t, l.Renew)
+			testkit.Renewed(t, l)
 			testkit.Released(t, l)
 			if c.token < exact-2 {
 				next := testkit.Acquired(t, m, "job")
@@ -141,7 +141,7 @@ func TestARegisterThatTurnsInvalidUnderALeaseDoesNotEndIt(t *testing.T) {
 			testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
 			spoil(servers, command)
 			for range 3 {
-				testkit.Confirmed(t, l.Renew)
+				testkit.Renewed(t, l)
 			}
 			testkit.Confirmed(t, l.Verify)
 			testkit.Released(t, l)

@@ -109,7 +109,7 @@ func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
 	to := (owner + 1) % 3
 	c.Migrate(slot, to)
 	testkit.Eventually(t, "the client follows", func() bool { return m.Nodes()[0].Master == c.Addrs()[to] })
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	require.NoError(t, l.Err(), "the lease is longer than the move")
 	assert.Positive(t, m.Nodes()[0].QuarantinedFor, "the new owner starts a quarantine")
 	testkit.Released(t, l)
@@ -170,7 +170,7 @@ func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 	for _, s := range []*redistest.Server{to, from} {
 		s.MustDo("CLUSTER", "SETSLOT", number, "STABLE")
 	}
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	testkit.Released(t, l)
 	require.NoError(t, <-waiting)
 }
@@ -268,7 +268,7 @@ func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
 					return errors.Is(err, quorumlock.ErrHeld)
 				})
 			}
-			testkit.Confirmed(t, l.Renew)
+			testkit.Renewed(t, l)
 			undo := c.HalfMove(redistest.Slot(tag), tag+":job")
 			if k.asks {
 				_, err := other.TryAcquire(ctx, "job")
@@ -311,7 +311,7 @@ func TestAMasterThatHidesItsSlotsGivesNoVoteAndEndsNoLease(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 	time.Sleep(ttl + lost)
 	require.NoError(t, l.Err(), "renewals continue")
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	c.Servers()[owner].MustDo("ACL", "SETUSER", "default", "+cluster|nodes")
 	next, err := m.Acquire(ctx, "other")
 	require.NoError(t, err)

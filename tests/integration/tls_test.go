@@ -71,11 +71,11 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	assert.True(t, s.Held)
 	assert.Equal(t, l.Token(), s.Fence)
 	<-l.Renewed() // by the watchdog
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	testkit.Confirmed(t, l.Verify)
 
 	servers[0].MustDo("DEL", testkit.Prefix+"job")
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	testkit.Eventually(t, "healed", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
 	servers[0].Restart()
 	testkit.Eventually(t, "healed after a restart", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
@@ -177,7 +177,7 @@ func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {
 		redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: other}})...)
 	m := open(t, over(t, tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }), patient()...)
 	l := testkit.Acquired(t, m, "job")
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	testkit.Eventually(t, "the reason", func() bool {
 		err := testkit.Inspected(t, m).Nodes[2].Err
 		require.Error(t, err)

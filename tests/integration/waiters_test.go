@@ -114,6 +114,6 @@ func TestWithoutTheRightToPUBSUBCountsHaveTheKilledToo(t *testing.T) {
 	l := testkit.Acquired(t, m, "job")
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", strings.Repeat("d", 32)+"500")
 	assert.Equal(t, 1, testkit.Inspected(t, m).Waiters)
-	testkit.Confirmed(t, l.Renew)
+	testkit.Renewed(t, l)
 	testkit.Released(t, l)
 }
