@@ -182,7 +182,7 @@ func (r *Request) Weight() int {
 type Need uint8
 
 // A call of the script has the companions of all its locks, or of none: they cost a server up to a quarter of its time
-// for an operation (docs/adr/0066).
+// for an operation (docs/adr/0066-scripts-declare-their-keys.md).
 const (
 	Never Need = iota
 	// Perhaps means that they need them only where the prefix has a queue, or readers have the lock. The script answers
