@@ -45,7 +45,9 @@ type transfer struct {
 	// connection that was never greeted, perhaps from another server.
 	changed bool
 	broken  bool // a reply is missing
-	flushed bool // the server had lost the script: what goes again comes before the next batch
+	// again means that requests go again, and before the next batch: the server had lost the script, or asks for
+	// the companions of locks.
+	again bool
 	// unlisted is why votes do not count when the answers are delivered, because of the
 	// lists of nodes.
 	unlisted error
@@ -100,7 +102,7 @@ func (c *courier) transmit(t *transfer) {
 	}
 	_, t.received = c.cfg.Clock()
 	t.changed = c.conns.dialed.Load() != t.greeted
-	t.flushed = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return noScript(r.Error()) })
+	t.again = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return noScript(r.Error()) || wire.Declines(r) })
 	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
 	if !t.broken {
 		c.debt.answered()

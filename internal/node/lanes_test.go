@@ -62,7 +62,12 @@ func (tr *traffic) calls() (calls [][]string, operations []int) {
 	for _, call := range calls {
 		keys, err := strconv.Atoi(call[2])
 		require.NoError(tr.t, err)
-		operations = append(operations, max(keys-4, 1)) // the lean script has one
+		switch { // the lean script has one
+		case keys > 5 && strings.Contains(call[3+keys+5], "k"):
+			operations = append(operations, (keys-5)/4)
+		default:
+			operations = append(operations, max(keys-5, 1))
+		}
 	}
 	return calls, operations
 }

@@ -17,7 +17,7 @@ type collector struct{ last wire.Reply }
 func (c *collector) Receive(_ int, _ *wire.Request, r *wire.Reply) { c.last = *r }
 
 // A server that answers '?' to everything would otherwise be asked without end.
-func TestOnlyTheLeanScriptDeclines(t *testing.T) {
+func TestACallWithTheCompanionsOfItsLocksIsNotDeclined(t *testing.T) {
 	server, client := newParrot(t)
 	server.Set("EVALSHA x", array(number(1_700_000_000_000_000), bulk("?")).encode(nil))
 	n := New(Config{
@@ -27,13 +27,13 @@ func TestOnlyTheLeanScriptDeclines(t *testing.T) {
 		},
 	})
 	defer n.cancel()
-	for lean, status := range map[bool]wire.Status{true: 0, false: wire.Misconfigured} {
+	for may, status := range map[bool]wire.Status{true: 0, false: wire.Misconfigured} {
 		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
 		n.courier.resend = nil
 		var to collector
 		e := entry{req: requestOf(wire.Acquire, 1), to: &to}
-		n.courier.deliver(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, []entry{e}, call{last: 1, locks: 1, lean: lean}, result)
+		n.courier.deliver(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, []entry{e}, call{last: 1, locks: 1, whole: !may}, result)
 		assert.Equal(t, status, to.last.Status)
-		assert.Equal(t, lean, len(n.courier.resend) == 1)
+		assert.Equal(t, may, len(n.courier.resend) == 1)
 	}
 }

@@ -150,3 +150,28 @@ func TestANodeKeepsItsClockWhenTheLeanScriptReleases(t *testing.T) {
 	assert.True(t, known)
 	assert.InDelta(t, before.Offset, after.Offset, float64(time.Second))
 }
+
+// A request that goes again with the companions of its locks is not behind a later one: the requests of a
+// connection run in their order.
+func TestWhatIsDeclinedGoesAgainBeforeTheNextBatch(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	tr.server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata), "PX", "600000")
+	tr.server.MustDo("SET", wire.HintKey("p:"), "1")
+	tr.watch(200 * time.Millisecond)
+	tr.calls()
+	answer := make(answers, 64)
+	tr.post(renewals([]string{"p:job", "p:a"}, ownerA, 7, "1000", soon), answer)
+	require.Eventually(t, func() bool { calls, _ := tr.calls(); return len(calls) > 0 }, 20*time.Second, time.Millisecond, "it is on its way")
+	tr.post(renewals([]string{"p:job"}, ownerA, 7, "90000", soon), answer)
+	read := wire.NewRead("p:job", clock.Steady(soon)) // because of it the next batch has the companions
+	read.Urgent = true
+	tr.post(read, answer)
+	for i := range 40 { // so many that the next batch goes out before the answers are read
+		tr.post(renewals([]string{fmt.Sprint("p:", i)}, ownerA, 7, "1000", soon), answer)
+	}
+	for range 43 {
+		assert.NoError(t, answer.Next(t).Err)
+	}
+	assert.Greater(t, tr.server.MustDo("PTTL", "p:job"), int64(60_000), "the later one counts")
+}

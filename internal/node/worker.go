@@ -129,7 +129,7 @@ func (n *Node) send() {
 	n.courier.transmit(t)
 	for {
 		n.courier.arrived(t)
-		if t.check != nil || t.broken || t.flushed || !n.undisturbed() || n.lanes.queued() < aheadFrom {
+		if t.check != nil || t.broken || t.again || !n.undisturbed() || n.lanes.queued() < aheadFrom {
 			break
 		}
 		if n.take(); len(n.courier.batch) == 0 {

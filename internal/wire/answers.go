@@ -41,6 +41,16 @@ func Unpack(message *rueidis.RedisMessage, operations int) (clock int64, all Ans
 // its lock.
 func (a *Answers) Declined() bool { return strings.Contains(a.codes, "?") }
 
+// Declines reports whether an operation was not run that is answered in a result of a script.
+func Declines(result rueidis.RedisResult) bool {
+	parts, err := result.ToArray()
+	if err != nil || len(parts) < 2 {
+		return false
+	}
+	codes, err := parts[1].ToString()
+	return err == nil && strings.Contains(codes, "?")
+}
+
 // Detail returns the parts of the only answer, which is not a number.
 func (a *Answers) Detail() ([]rueidis.RedisMessage, error) {
 	if len(a.details) != 1 {

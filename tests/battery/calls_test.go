@@ -30,8 +30,8 @@ var arguments = map[string]int{
 }
 
 const (
-	companions = 4 // keys before those of the locks
-	frame      = 6 // arguments before those of the operations
+	shared = 5 // keys before those of the locks
+	frame  = 6 // arguments before those of the operations, of which the last has the flags
 )
 
 // operations returns the operations of a command, or none if it is no call of the script.
@@ -47,11 +47,15 @@ func operations(cmd []string) (all []operation, known bool) {
 			return []operation{{name: op, key: cmd[3], args: cmd[4+keys : min(4+keys+n, len(cmd))]}}, len(cmd) >= 4+keys+n
 		}
 	}
-	if err != nil || keys < companions || len(cmd) < 3+keys+frame {
+	if err != nil || keys < shared || len(cmd) < 3+keys+frame {
 		return nil, false
 	}
-	args := cmd[3+keys+frame:]
-	for _, key := range cmd[3+companions : 3+keys] {
+	step, args := 1, cmd[3+keys+frame:]
+	if strings.Contains(cmd[3+keys+frame-1], "k") { // each lock has three companions
+		step = 4
+	}
+	for at := 3 + shared; at < 3+keys; at += step {
+		key := cmd[at]
 		if len(args) == 0 {
 			return all, false
 		}

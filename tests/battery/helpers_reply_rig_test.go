@@ -158,7 +158,7 @@ func (r *replyRig) beside(tag string) string { return "{" + lockKey(r.lock) + "}
 // oneSlot puts all keys of a request into the slot of its lock, like a prefix with a hash
 // tag. Otherwise a cluster answers CROSSSLOT first.
 func (r *replyRig) oneSlot() {
-	for _, tag := range []string{"r", "b", "h", "g"} {
+	for _, tag := range []string{"r", "b", "h", "g", "l"} {
 		r.board.replace(config.DefaultPrefix+"\xff"+tag, r.beside(tag))
 	}
 }

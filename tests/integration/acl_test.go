@@ -303,6 +303,7 @@ func TestWithoutTheRightToINFOThereIsAWarningAndTheGuardRefuses(t *testing.T) {
 }
 
 func TestTheDocumentedRightsPassTheWholeConformance(t *testing.T) {
+	testkit.OnlyNightly(t, "the cases run in internal/node as well, and one life of a lease runs with these rights")
 	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	t.Parallel()
 	conformance.Run(t, func(tb testing.TB) conformance.Server {

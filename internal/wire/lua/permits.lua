@@ -16,10 +16,9 @@
 -- The set says which slots are free without a look at each. A free slot is in it with its number as the score, a
 -- taken one with the instant at which that ends, ms, and a waiter that is let in, by the name of its ticket, with the
 -- instant at which that ends and 1e15: so each question is about a range. The set is a hint and no vote: it says who
--- asks where, and the key of the slot decides. A request for a permit makes the set, with all slots below its limit;
--- every operation on a slot writes into it until when the slot is taken, a renewal included. So a set that was lost
--- is right again when each holder has renewed its lease; until then a slot may look free, and whoever asks for it
--- writes it.
+-- asks where, and the key of the slot decides. Every operation on a slot writes into the set until when the slot is
+-- taken, a renewal included. So a set that was lost is right again when each holder has renewed its lease; until
+-- then a slot may look free, and whoever asks for it writes it.
 local p
 function permits()
   if p then
@@ -36,24 +35,26 @@ function permits()
     return family, tonumber(number)
   end
 
-  -- Writes members of the set, which then lasts for `duration`, ms, at least. A full server does without: what it
-  -- refuses here must not be followed by a write, after which it would allow all others.
-  function p.add(mode, duration, ...)
-    if type(redis.pcall('ZADD', set, mode, ...)) == 'number' and call('PTTL', set) < duration then
+  -- Writes members of the set, which then lasts for `duration`, ms, at least, and returns how many are new. A full server
+  -- does without: what it refuses here must not be followed by a write, after which it would allow all others.
+  function p.add(duration, ...)
+    local added = redis.pcall('ZADD', set, ...)
+    if type(added) == 'number' and call('PTTL', set) < duration then
       call('PEXPIREAT', set, after(duration + 60000))
     end
+    return added
   end
 
-  -- Has the set show all slots below limit, and as free what it lacked.
+  -- Has the set show all slots below limit, and as free what it lacked. Where it has a slot, it has all below.
   function p.fill(limit)
-    if call('ZSCORE', set, limit - 1) then
+    if limit == 0 or call('ZSCORE', set, limit - 1) then
       return
     end
     local free = {}
     for number = 0, limit - 1 do
       free[#free + 1], free[#free + 2] = number, number
     end
-    p.add('NX', 0, unpack(free))
+    p.add(0, 'NX', unpack(free))
   end
 
   -- Writes into the set until when a slot is taken: for `duration`, ms, or as its key says.
@@ -64,7 +65,9 @@ function permits()
       redis.pcall('ZADD', set, 'XX', number, number)
     elseif left then
       left = left < 0 and 60000 or left
-      p.add('XX', left, after(left), number)
+      if p.add(left, after(left), number) == 1 then
+        p.fill(number)
+      end
     end
   end
 
@@ -127,7 +130,7 @@ function permits()
       call('ZREM', queue, ahead[1])
       local number = limit and ahead[1] ~= me and p.slot(first % limit, limit + 0, served)
       if ahead[1] == me or number and rare().publish('r', ahead[1], family .. number) > 0 then
-        p.add('GT', grace + 0, string.format('%.0f', rights + ms + grace), string.sub(ahead[1], 1, 32))
+        p.add(grace + 0, 'GT', string.format('%.0f', rights + ms + grace), string.sub(ahead[1], 1, 32))
         admitted = (admitted or 0) + 1
         if ahead[1] == me then
           return true, head
