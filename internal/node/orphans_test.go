@@ -153,6 +153,7 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 			answer := make(answers, 2)
 			require.True(t, o.Post(make1(o.now()+time.Minute), answer))
 			assert.Equal(t, wire.Done, answer.Next(t).Status)
+			o.server.MustDo("DEL", wire.HintKey("p:")) // with it, the late request would be declined, and lock nothing
 			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
 			o.server.MustDo("DEL", wire.QueueKey("p:job"))
 			woken := o.wakes.Load() // by the first release

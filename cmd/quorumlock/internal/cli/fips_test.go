@@ -43,11 +43,12 @@ func TestEveryCommandWorksWhereOnlyFIPSIsAllowed(t *testing.T) {
 		{"completion", "bash"},
 		{"help"},
 		{"watch", "job", "--every", "1ms"}, // refused by the library, or it would not end
+		{"web", "--listen", "0.0.0.0:0"},   // refused, or it would not end
 		{"release", second},                // revoked above
 		{"acquire", "job", "--ttl", "1m"},  // broken above
 		{"renew", second},
 	}
-	codes := map[string]int{"doctor": exitWarnings, "watch": exitUsage, "release": exitLost, "renew": exitLost}
+	codes := map[string]int{"doctor": exitWarnings, "watch": exitUsage, "web": exitUsage, "release": exitLost, "renew": exitLost}
 	tried := map[string]bool{}
 	for _, args := range calls {
 		o := under(args...)

@@ -270,6 +270,9 @@ func TestListCountsTheReadersOfALock(t *testing.T) {
 	assert.Equal(t, 1, next("readers").Readers)
 	second := readerOf(t, addrs, "second", time.Minute)
 	s := next("readers")
+	for len(s.Holders) < 2 { // a look in the middle of the grant counts what a majority has
+		s = next("readers")
+	}
 	assert.Equal(t, []any{2, 2, second.Owner()}, []any{s.Readers, len(s.Holders), s.Holder.Owner})
 	o := invoke(t, addrs, "list")
 	plain(t, o.stdout)
