@@ -64,8 +64,8 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
 	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
-# Two of the four parts at a time. In test-raced are most packages, two at a time, so that tests that wait
-# run beside tests that compute; the longest first. gotestsum prints a line for each package as it
+# Two of the four parts at a time. In test-raced are most packages: the longest ones first and one at a time, because
+# their tests look at real time, and the others two at a time. gotestsum prints a line for each package as it
 # ends; go test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
 # virtual time computes all the time: the race detector would make the one ten times as long, and
 # the other four times. These (test-computing) get what the others leave of the processors. The comparison of script
@@ -91,12 +91,15 @@ test: deps ## Test every module, with the race detector but for what computes al
 
 .PHONY: test-raced test-realtime test-computing test-whole
 test-raced:
-	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
-		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE))))
+	@status=0; \
+	$(GOTESTSUM) --jsonfile $(RESULTS)/longest.json -- -vet=off -race -p 1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) || status=1; \
+	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) \
+		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE)))) || status=1; \
+	exit $$status
 test-realtime:
 	$(GOTESTSUM) --jsonfile $(RESULTS)/realtime.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(REALTIME)
 test-computing:
-	nice $(GOTESTSUM) --jsonfile $(RESULTS)/computing.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(COMPUTING)
+	nice -n 19 $(GOTESTSUM) --jsonfile $(RESULTS)/computing.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(COMPUTING)
 test-whole:
 	$(GOTESTSUM) --jsonfile $(RESULTS)/whole.json -- -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE)
 

