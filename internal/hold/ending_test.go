@@ -235,7 +235,7 @@ func (o *operations) record(command []string) bool {
 	}
 	keys, _ := strconv.Atoi(command[2])
 	args := command[3+keys:]
-	lean := keys <= 1
+	lean := keys < 6 // the other script has five, and those of the locks
 	if !lean {
 		args = args[6:] // of the whole call
 	}
