@@ -83,4 +83,6 @@ func unfencedRight(r *rig) {
 	admitted(r)
 	r.one(r.release(alice).on(slot(r, 0)))
 	admitted(r, 2)
+	assert.Equal(r, int64(1), r.one(permitFor(r, bob, 2, 0, 1)), "nobody waits any more")
+	admitted(r)
 }
