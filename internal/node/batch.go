@@ -47,7 +47,8 @@ type transfer struct {
 	broken  bool // a reply is missing
 	// again means that requests go again, and before the next batch: the server had lost the script, or asks for
 	// the companions of locks.
-	again bool
+	again    bool
+	declined bool // a request goes again that the script has declined
 	// unlisted is why votes do not count when the answers are delivered, because of the
 	// lists of nodes.
 	unlisted error
@@ -176,7 +177,7 @@ func (c *courier) handOut(t *transfer) {
 // pack makes the commands of a transfer, each with at most as many operations as one
 // script may run.
 func (c *courier) pack(t *transfer) {
-	t.calls, t.commands = t.calls[:0], t.commands[:0]
+	t.calls, t.commands, t.declined = t.calls[:0], t.commands[:0], false
 	part, weight := call{}, 0
 	// A script that has written may go on to write, whatever memory that takes. So a full
 	// server would grant locks that follow an extension or a release in the same script.
@@ -195,8 +196,11 @@ func (c *courier) pack(t *transfer) {
 		t.commands = append(t.commands, c.greeter.script.load(c.client))
 	}
 	sent := wire.Micros(t.steady)
+	// All calls or none: one that is declined would run after the others.
+	whole := c.greeter.script.whole(t.steady, t.batch)
 	for i := range t.calls {
 		part := &t.calls[i]
+		part.whole = whole
 		t.commands = append(t.commands, c.greeter.command(sent, t.batch[part.first:part.last], part))
 	}
 }
@@ -215,6 +219,17 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 	}
 	for i := range entries {
 		e := entries[i]
+		var answers wire.Answers
+		if failure.Status == 0 {
+			answers = all.Next(e.req.Locks())
+		}
+		if declined && answers.Declined() {
+			c.resend, t.declined = append(c.resend, e), true
+			continue
+		}
+		if t.declined {
+			c.since, _ = c.cfg.Clock() // what was declined before this one runs after it
+		}
 		r := &c.reply
 		*r = wire.Reply{Sent: t.validity, Since: c.since, Again: e.again}
 		if t.changed {
@@ -223,11 +238,6 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
-			answers := all.Next(e.req.Locks())
-			if declined && answers.Declined() {
-				c.resend = append(c.resend, e)
-				continue
-			}
 			c.reader.Read(e.req, answers, r)
 			if r.Status == wire.MayRepeat { // the markers differ
 				c.regreet()

@@ -60,7 +60,7 @@ func (g *greeter) prepare(sound bool) *exchange {
 		all = append(all, announcement)
 	}
 	x.script, x.entries = all, g.entries(all)
-	x.commands = append(x.commands, g.command(wire.Micros(x.sent), x.entries, &call{locks: len(x.entries)}))
+	x.commands = append(x.commands, g.askCommand(x.sent, x.entries))
 	return x
 }
 
@@ -105,10 +105,10 @@ func (g *greeter) run(what string, all ...question) (replies [][]rueidis.RedisMe
 	g.look()
 	sent = g.now
 	entries := g.entries(all)
-	message, err := g.client.Do(context.Background(), g.command(wire.Micros(g.now), entries, &call{locks: len(entries)})).ToMessage()
+	message, err := g.client.Do(context.Background(), g.askCommand(g.now, entries)).ToMessage()
 	for flushed := 0; noScript(err) && flushed < flushedMax; flushed++ {
 		g.script.flushed()
-		both := g.client.DoMulti(context.Background(), g.script.load(g.client), g.command(wire.Micros(g.now), entries, &call{locks: len(entries)}))
+		both := g.client.DoMulti(context.Background(), g.script.load(g.client), g.askCommand(g.now, entries))
 		message, err = both[1].ToMessage()
 	}
 	if err != nil {

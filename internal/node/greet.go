@@ -254,13 +254,18 @@ func (g *greeter) command(sent string, entries []entry, part *call) rueidis.Comp
 	return g.script.call(g.client, g.cfg.Index, g.head(sent), entries, part)
 }
 
+// askCommand makes the call for the questions of a greeting or a check, with the companions of all: a read needs them.
+func (g *greeter) askCommand(sent clock.Steady, entries []entry) rueidis.Completed {
+	return g.command(wire.Micros(sent), entries, &call{locks: len(entries), whole: true})
+}
+
 // head returns what a call that is sent then carries.
 func (g *greeter) head(sent string) head {
 	marker := g.marker
 	if g.mayVote() != nil {
 		marker = quarantineMarker
 	}
-	return head{g.now, g.meter.text, sent, marker, g.subscribed()}
+	return head{g.meter.text, sent, marker, g.subscribed()}
 }
 
 // others returns what is decided elsewhere about the node's votes.

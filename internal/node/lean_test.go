@@ -175,3 +175,27 @@ func TestWhatIsDeclinedGoesAgainBeforeTheNextBatch(t *testing.T) {
 	}
 	assert.Greater(t, tr.server.MustDo("PTTL", "p:job"), int64(60_000), "the later one counts")
 }
+
+// The calls of one batch have the companions of their locks together: one that was declined would run after the others.
+func TestTheCallsOfABatchAreDeclinedTogether(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	tr.server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata), "PX", "600000")
+	tr.server.MustDo("SET", wire.HintKey("p:"), "1")
+	locks := []string{"p:job"}
+	for i := range wire.MaxLocks - 1 {
+		locks = append(locks, fmt.Sprint("p:", i))
+	}
+	answer := make(answers, 3)
+	tr.whileBusy(func() {
+		tr.post(renewals(locks, ownerA, 7, "1000", soon), answer) // a whole call
+		tr.post(renewals([]string{"p:job"}, ownerA, 7, "90000", soon), answer)
+		read := wire.NewRead("p:job", clock.Steady(soon)) // because of it the second call has the companions
+		read.Urgent = true
+		tr.post(read, answer)
+	})
+	for range 3 {
+		assert.NoError(t, answer.Next(t).Err)
+	}
+	assert.Greater(t, tr.server.MustDo("PTTL", "p:job"), int64(60_000), "the later one counts")
+}

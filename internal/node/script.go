@@ -58,7 +58,7 @@ const queuedFor = time.Minute
 type call struct {
 	first, last, locks int
 	lean               bool // of wire.Lean; set by script.call
-	whole              bool // with the companions of the locks; set by script.call
+	whole              bool // with the companions of the locks, if it is not lean
 }
 
 // loaded takes the digests from the replies to SCRIPT LOAD. Without the lean script the usual
@@ -82,7 +82,6 @@ func (s *script) flushed() { s.lost, s.lean = true, "" }
 
 // head is what differs from call to call.
 type head struct {
-	now                  clock.Steady
 	offset, sent, marker string
 	subscribed           bool
 }
@@ -90,9 +89,9 @@ type head struct {
 // call makes the call for a part of a batch.
 func (s *script) call(client rueidis.Client, index int, h head, entries []entry, part *call) rueidis.Completed {
 	if part.lean = s.runsLean(entries); part.lean {
+		part.whole = false
 		return s.leanCall(client, h, entries[0].req)
 	}
-	part.whole = s.whole(h.now, entries)
 	flags, keys := s.flags, 5+part.locks
 	if part.whole {
 		flags, keys = "k"+flags, 5+4*part.locks
@@ -119,7 +118,7 @@ func (s *script) call(client rueidis.Client, index int, h head, entries []entry,
 	return words.Build()
 }
 
-// whole reports whether a call has the companions of its locks.
+// whole reports whether the calls for these entries have the companions of their locks.
 func (s *script) whole(now clock.Steady, entries []entry) bool {
 	need := wire.Never
 	for i := range entries {
