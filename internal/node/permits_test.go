@@ -67,7 +67,7 @@ func TestManyPermitsCostLittleMoreThanFew(t *testing.T) {
 	}
 	t.Logf("µs of a script: %v", least)
 	assert.LessOrEqual(t, least[fmt.Sprint("refused ", many)], 2*least[fmt.Sprint("refused ", few)])
-	for kind, us := range least {
-		assert.Less(t, us, int64(4000), kind) // 2 ms at most on a machine that does nothing else
+	for kind, us := range least { // 2 ms where a script of refusals takes 0.17 ms
+		assert.LessOrEqual(t, us, 12*least[fmt.Sprint("refused ", few)], kind)
 	}
 }

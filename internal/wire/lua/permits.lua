@@ -25,7 +25,7 @@ function permits()
     return p
   end
   p = {}
-  local tidied = {} -- the sets that this script has tidied
+  local tidied, filled = {}, {} -- the sets that this script has tidied, and below which number it has filled each
   local rights = 1e15
   local instant, alive = string.format('%.0f', ms), string.format('(%.0f', rights + ms)
 
@@ -47,12 +47,17 @@ function permits()
 
   -- Has the set show all slots below limit, and as free what it lacked. Where it has a slot, it has all below.
   function p.fill(limit)
-    if limit == 0 or call('ZSCORE', set, limit - 1) then
+    if limit <= (filled[set] or 0) then
+      return
+    end
+    filled[set] = limit
+    if call('ZSCORE', set, limit - 1) then
       return
     end
     local free = {}
     for number = 0, limit - 1 do
-      free[#free + 1], free[#free + 2] = number, number
+      local text = string.format('%d', number) -- Redis before 7.2 converts numbers slowly
+      free[2 * number + 1], free[2 * number + 2] = text, text
     end
     p.add(0, 'NX', unpack(free))
   end
@@ -77,14 +82,24 @@ function permits()
     return first and call('ZRANK', set, first) or call('ZCARD', set)
   end
 
-  -- How many slots below limit are free. What has ended becomes free.
-  function p.free(limit)
-    if not tidied[set] then
-      tidied[set] = true
-      for _, number in ipairs(call('ZRANGE', set, '1000000000', instant, 'BYSCORE', 'LIMIT', '0', '128')) do
-        redis.pcall('ZADD', set, 'XX', number, number)
-      end
+  -- Has the set show slots as free that have ended, and no right that has: once in a script.
+  function p.tidy()
+    if tidied[set] then
+      return
     end
+    tidied[set] = true
+    for _, number in ipairs(call('ZRANGE', set, '1000000000', instant, 'BYSCORE', 'LIMIT', '0', '128')) do
+      redis.pcall('ZADD', set, 'XX', number, number)
+    end
+    local ended = call('ZRANGE', set, string.format('%.0f', rights), string.sub(alive, 2), 'BYSCORE', 'LIMIT', '0', '500')
+    if ended[1] then
+      call('ZREM', set, unpack(ended))
+    end
+  end
+
+  -- How many slots below limit are free.
+  function p.free(limit)
+    p.tidy()
     p.fill(limit)
     return p.below(limit)
   end
@@ -98,11 +113,8 @@ function permits()
 
   -- How many waiters are let in.
   function p.admitted()
-    local ended = call('ZRANGE', set, string.format('%.0f', rights), string.sub(alive, 2), 'BYSCORE', 'LIMIT', '0', '500')
-    if ended[1] then
-      call('ZREM', set, unpack(ended))
-    end
-    return call('ZCARD', set) - p.below(alive)
+    local first = call('ZRANGE', set, alive, '+inf', 'BYSCORE', 'LIMIT', '0', '1')[1]
+    return first and call('ZCARD', set) - call('ZRANK', set, first) or 0
   end
 
   -- Reports whether the waiter with a ticket of this name is let in.
@@ -169,6 +181,7 @@ function permits()
     p.fill(limit)
     if not hint and not late and call('SET', lock, value, 'NX', 'PXAT', after(duration)) then
       made = lock
+      p.write(lock, duration)
       if cap and (t + 0 <= base or t + 0 > now + cap or call('ZADD', KEYS[1], 'GT', 'CH', t, lock) ~= 1) then
         return rare().move(lock, value, t)
       end
@@ -182,7 +195,9 @@ function permits()
     if held == '' then
       call('ZADD', set, 'XX', number, number) -- a full server refuses this, and would refuse the slot
     end
-    p.write(lock) -- the key decides, whoever has changed it
+    if (held == '') ~= (tonumber(call('ZSCORE', set, number) or 0) <= ms) then
+      p.write(lock) -- the key decides, whoever has changed it
+    end
     local mine = not ours and not late and p.entitled(family, number, limit, ticket, mode)
     if ours or late or mine then
       reply = rare().contend(lock, value, duration, late, t)
@@ -190,6 +205,7 @@ function permits()
     if type(reply) ~= 'table' and reply ~= lock and reply ~= 1 then
       return reply -- late
     elseif reply == 1 or reply ~= lock and type(reply[1]) == 'number' then
+      p.write(lock, duration)
       call('ZREM', set, string.sub(ticket, 1, 32))
       call('ZREM', queue, ticket)
       local waiting = call('ZCARD', queue)

@@ -167,7 +167,7 @@ local function run()
       end
       arg = at + count + 1
       reply = room()[op](lock, unpack(ARGV, at + 1, at + count))
-      if slot then
+      if slot and op ~= 'permit' then
         permits().write(lock)
       end
       made = nil
