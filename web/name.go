@@ -17,7 +17,7 @@ const (
 	mostListed  = 200 // names of a prefix
 )
 
-// nameView is what the page shows of a name that somebody looks at.
+// nameView is what the page shows of a name that someone looks at.
 type nameView struct {
 	Name    string      `json:"name"`
 	Query   string      `json:"query"`
@@ -103,9 +103,9 @@ func heldBy(s *quorumlock.Status) string {
 	case s.Held:
 		return "It is held."
 	case s.Votes > 0:
-		return "Nobody holds it: a minority of the nodes has a key, which is being acquired or released, or was left behind."
+		return "No one holds it: a minority of the nodes has a key, which is being acquired or released, or was left behind."
 	}
-	return "Nobody holds it."
+	return "No one holds it."
 }
 
 // holdersOf appends the holders of a name without permits, and returns how many more readers there are.
@@ -171,7 +171,7 @@ func answerRows(nodes []quorumlock.NodeStatus) []answerRow {
 		case n.Readers > 0:
 			r.Says, r.TTL = are(n.Readers, "reader", "readers"), ms(n.TTL)
 		case n.Holder != quorumlock.Holder{}:
-			r.Says, r.TTL = "held by "+cmp.Or(shown(n.Holder.Label, inTable), "somebody without a label"), ms(n.TTL)
+			r.Says, r.TTL = "held by "+cmp.Or(shown(n.Holder.Label, inTable), "someone without a label"), ms(n.TTL)
 		}
 		if n.Warning != nil {
 			r.Level = warn
@@ -211,7 +211,7 @@ func listRowOf(s *quorumlock.Status, now time.Time) listRow {
 	case !s.Known:
 		r.Level, r.Holder = bad, "not known"
 	case !s.Held:
-		r.Holder, r.Held = "nobody", -1
+		r.Holder, r.Held = "no one", -1
 	case r.Holder == "":
 		r.Holder = "no label, owner " + shown(s.Holder.Owner[:min(len(s.Holder.Owner), 8)], inTable)
 	}

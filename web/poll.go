@@ -27,7 +27,7 @@ type poll struct {
 	users int // guarded by polls.mu
 }
 
-// mostIdle bounds the polls that nobody uses, whose answers are good for a while.
+// mostIdle bounds the polls that no one uses, whose answers are good for a while.
 const mostIdle = 16
 
 // get returns the JSON of what ask returns, or what it has returned to another viewer within the time that ask said then.
@@ -68,7 +68,7 @@ func (s *polls) use(of string) *poll {
 	return p
 }
 
-// leave forgets answers that nobody needs.
+// leave forgets answers that no one needs.
 func (s *polls) leave(p *poll) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *polls) leave(p *poll) {
 		if other.users > 0 {
 			continue
 		}
-		if idle++; idle > mostIdle || !now.Before(other.until) { // nobody writes until without being a user
+		if idle++; idle > mostIdle || !now.Before(other.until) { // no one writes until without being a user
 			delete(s.byOf, key)
 		}
 	}

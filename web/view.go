@@ -156,7 +156,7 @@ func riskOf(l *quorumlock.LeaseStatus) level {
 
 // askedBy says who has asked for a lease.
 func askedBy(by, reason string) string {
-	text := cmp.Or(shown(by, inTable), "somebody") + " asks for it"
+	text := cmp.Or(shown(by, inTable), "someone") + " asks for it"
 	if reason != "" {
 		text += ": " + shown(reason, inTable)
 	}

@@ -188,7 +188,7 @@ func TestALossStopsTheMigrationAndItsTransactionIsRolledBack(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(time.Minute):
-			return errors.New("the migration goes on")
+			return errors.New("the migration continues")
 		}
 	})
 	ctx, cancel := locker.Context(t.Context())

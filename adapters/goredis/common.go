@@ -44,7 +44,7 @@ func (c *common) apply(n *rueidis.ClientOption) error {
 		return invalid(c.what+".StreamingCredentialsProvider", "", "cannot be used here: a node has no end at which to unsubscribe",
 			"set CredentialsProviderContext to the result of goredis.Latest(provider)")
 	case c.protocol > 3:
-		return invalid(c.what+".Protocol", strconv.Itoa(c.protocol), "has to be 2 or 3", "leave it 0, which is 3")
+		return invalid(c.what+".Protocol", strconv.Itoa(c.protocol), "must be 2 or 3", "leave it 0, which is 3")
 	}
 	n.ClientName, n.TLSConfig, n.AlwaysRESP2 = c.clientName, c.tls, c.protocol == 2
 	n.Username, n.Password = login(c.username, c.password)

@@ -3,7 +3,7 @@
 //
 // [Nodes] takes the options of independent servers, [Sentinel] those of a failover client,
 // and [ClusterSlot] those of a cluster. The Manager makes connections of its own, one to
-// each node, and a second one as soon as one of its callers has to wait: with three nodes 3, then
+// each node, and a second one as soon as one of its callers must wait: with three nodes 3, then
 // 6. Your client keeps its own, and its pool is not touched.
 //
 // What happens to each field of redis.Options, redis.FailoverOptions and redis.ClusterOptions:
@@ -29,7 +29,7 @@
 //   - An empty Addr is localhost:6379. A Dialer decides about TLS itself, and TLSConfig then
 //     does nothing. Of the three sources of credentials, CredentialsProviderContext comes
 //     first and Username and Password come last. A user without a password does not log in.
-//   - A dial takes 500 ms at most, or DialTimeout if that is less. A Dialer has to end with its
+//   - A dial takes 500 ms at most, or DialTimeout if that is less. A Dialer must end with its
 //     context: while it does not, its node is down. That of client.Options() does not if it
 //     makes TLS connections, so take the options that you wrote in place of it.
 //   - A provider of credentials is asked for each new connection, and gets a context of
@@ -43,7 +43,7 @@
 //   - OnConnect, NewClient and Limiter are code around go-redis's own connections and commands.
 //   - ReadOnly, ReplicaOnly, RouteByLatency and RouteRandomly send commands to replicas, which
 //     have no vote. ClusterSlots is a list of masters that no majority has confirmed.
-//   - StreamingCredentialsProvider has to be unsubscribed from, and a node has no end of its
+//   - StreamingCredentialsProvider must be unsubscribed from, and a node has no end of its
 //     own. [Latest] makes a CredentialsProviderContext of it.
 //
 // The rest is about pools, retries, buffers, caches and routing, which a node does not have:

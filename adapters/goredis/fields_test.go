@@ -92,7 +92,7 @@ func other(t *testing.T, name string, of reflect.Type) reflect.Value {
 	case name == "Limiter":
 		return reflect.ValueOf(limiter{})
 	case of.Kind() == reflect.Func:
-		return reflect.MakeFunc(of, func([]reflect.Value) []reflect.Value { panic("nobody calls it") })
+		return reflect.MakeFunc(of, func([]reflect.Value) []reflect.Value { panic("no one calls it") })
 	case of.Kind() == reflect.Pointer:
 		return reflect.New(of.Elem())
 	case of == reflect.TypeFor[[]string]():
@@ -229,7 +229,7 @@ func TestTheFirstSourceOfCredentialsIsThatOfGoRedis(t *testing.T) {
 	assert.Equal(t, "plain", given(&redis.Options{CredentialsProvider: plain}).Username)
 	both := given(&redis.Options{CredentialsProvider: plain, CredentialsProviderContext: withContext, DialTimeout: time.Second})
 	assert.Equal(t, "with context", both.Username)
-	assert.Empty(t, given(&redis.Options{CredentialsProvider: func() (string, string) { return "nobody", "" }}).Username)
+	assert.Empty(t, given(&redis.Options{CredentialsProvider: func() (string, string) { return "no one", "" }}).Username)
 }
 
 func TestADialerGetsTheNetworkAndDecidesAboutTLS(t *testing.T) {

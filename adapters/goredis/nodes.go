@@ -53,9 +53,9 @@ func node(what string, o *redis.Options) (rueidis.ClientOption, error) {
 	case addr == failoverAddr:
 		return none(invalid(what+".Addr", addr, "is that of a failover client, whose dialer follows one Sentinel", "give the FailoverOptions to Sentinel"))
 	case network != "tcp" && network != "unix":
-		return none(invalid(what+".Network", network, "has to be tcp or unix", "leave it empty"))
+		return none(invalid(what+".Network", network, "must be tcp or unix", "leave it empty"))
 	case network == "unix" && !strings.HasPrefix(addr, "/") && o.Dialer == nil:
-		return none(invalid(what+".Addr", addr, "has to be the absolute path of a Unix socket, as Network says", "write the whole path"))
+		return none(invalid(what+".Addr", addr, "must be the absolute path of a Unix socket, as Network says", "write the whole path"))
 	case o.Limiter != nil:
 		return none(refused(what+".Limiter", "it would not see the commands of locks, and a renewal that it held back would lose the lease"))
 	}
@@ -119,7 +119,7 @@ func ClusterSlot(tag string, o *redis.ClusterOptions) (rueidis.ClientOption, err
 		// NewClusterClient sets it to NewClient, in the options that it is given.
 		return none(refused(what+".NewClient", "the connections of a node are no clients of go-redis"))
 	case o.ClusterSlots != nil:
-		return none(refused(what+".ClusterSlots", "a majority of the seeds has to name the owner of the slot"))
+		return none(refused(what+".ClusterSlots", "a majority of the seeds must name the owner of the slot"))
 	}
 	n := quorumlock.ClusterSlot(tag, o.Addrs...)
 	c := common{

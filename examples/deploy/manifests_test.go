@@ -182,7 +182,7 @@ func TestProbesAndTimesFitTheProgram(t *testing.T) {
 	for _, probe := range []*corev1.Probe{node.ReadinessProbe, node.LivenessProbe} {
 		assert.Equal(t, node.Ports[0].Name, probe.TCPSocket.Port.String())
 	}
-	assert.Equal(t, m.service.Spec.PublishNotReadyAddresses, ready > 0, "nobody would meet the node, and its quarantine would not begin")
+	assert.Equal(t, m.service.Spec.PublishNotReadyAddresses, ready > 0, "no one would meet the node, and its quarantine would not begin")
 }
 
 // compose returns the problems of a compose file: those of the schema of the specification, and ports

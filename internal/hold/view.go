@@ -10,7 +10,7 @@ import (
 // A View is how a lock stands, for people who look at it.
 type View struct {
 	Tenant        Tenant         // the lease that stands on the lock
-	Granted, Stop clock.Validity // when the lease began, and when work has to stop
+	Granted, Stop clock.Validity // when the lease began, and when work must stop
 	State         quorum.State
 	Margin        int
 	Want          Want
@@ -21,7 +21,7 @@ type View struct {
 func (s *Locks) All() []*Lock { return s.schedule.all() }
 
 // View returns how the lock stands at an instant, and false if no lease stands on it. From the first call on the lock remembers
-// who wants it; first has to be called then, and brings what is known of the callers of this process.
+// who wants it; first must be called then, and brings what is known of the callers of this process.
 func (l *Lock) View(now clock.Validity, first func(key string)) (v View, ok bool) {
 	l.mu.Lock()
 	_, unknown := l.attend()

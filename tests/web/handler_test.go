@@ -327,7 +327,7 @@ func TestAPageOfPermitsReadersAndANodeThatIsDown(t *testing.T) {
 	node := daily["nodes"].([]any)[2].(map[string]any)
 	assert.Equal(t, "no answer", node["says"])
 	assert.Contains(t, node["problem"], "refused")
-	assert.Equal(t, "Nobody holds it.", look("name=free")["text"])
+	assert.Equal(t, "No one holds it.", look("name=free")["text"])
 	assert.Contains(t, look("name=" + strings.Repeat("x", 5000))["error"], "name")
 	for events, wanted := stream(t, ctx, url+"events"), false; !wanted; { // with the next renewal
 		state := next(t, events, "state").data
