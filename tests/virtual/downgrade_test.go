@@ -111,6 +111,7 @@ func TestDowngradeToASharedLeaseWithANodeThatHangs(t *testing.T) {
 		c.Cut(2)
 		below, err := l.Downgrade(background)
 		require.NoError(t, err)
+		synctest.Wait() // the request to that node is lost
 		c.Heal(2)
 		time.Sleep(time.Second)
 		value, _ := do(t, c.Nodes()[2], "GET", wire.LockKey(config.DefaultPrefix, "job")).(string)
