@@ -140,7 +140,7 @@ func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Leas
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
 	c.shard.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: c.shard.terms(t), Once: once, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
+		Wait: waitCtx, Key: c.shard.key(c.name), Terms: c.shard.terms(t), Once: once, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked

@@ -41,14 +41,22 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	defer close(m.life.closed)
 	m.life.end(ErrClosed)
-	m.shard.dog.End()
+	for _, sh := range m.shards {
+		sh.dog.End()
+	}
 	inTime := await(ctx, drained(&m.life.calls)) // only now: before, a function may begin under a lease
-	if deserted := m.shard.dog.Desert(); deserted > 0 {
+	deserted := 0
+	for _, sh := range m.shards {
+		deserted += sh.dog.Desert()
+	}
+	if deserted > 0 {
 		m.reporter.Warn("closed while functions ran under their leases; their names stay taken until the keys expire", "leases", deserted)
 	}
-	m.shard.dog.Stop() // it calls no code of a user, and nothing that waits
-	m.shard.queues.Stop()
-	m.shard.observers.Close()
+	for _, sh := range m.shards {
+		sh.dog.Stop() // it calls no code of a user, and nothing that waits
+		sh.queues.Stop()
+		sh.observers.Close()
+	}
 	inTime = m.closeNodes(ctx, used) && inTime
 	m.events.Close()
 	m.reporter.Stop() // last: what still reports belongs to calls that hang
@@ -63,7 +71,6 @@ func (m *Manager) Close(ctx context.Context) error {
 // reporter's. It reports whether every node has answered, and every goroutine has ended. used
 // means that there may be locks to release.
 func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
-	last := m.shard.dog.ReleaseAll()
 	limit, end := atLeast(ctx)
 	defer end()
 	patience, giveUp := context.WithCancel(limit)
@@ -72,15 +79,23 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 		giveUp() // New has failed
 	}
 	var cut atomic.Bool
-	for _, n := range m.shard.ensemble.Nodes() {
-		m.life.running.Go(func() {
-			if !n.Close(patience, last, m.shard.dog.Last()) && used {
-				cut.Store(true)
-			}
-		})
+	for _, sh := range m.shards {
+		last := sh.dog.ReleaseAll()
+		for _, n := range sh.ensemble.Nodes() {
+			m.life.running.Go(func() {
+				if !n.Close(patience, last, sh.dog.Last()) && used {
+					cut.Store(true)
+				}
+			})
+		}
 	}
 	inTime := await(limit, drained(&m.life.running))
-	if leases, nodes := m.shard.dog.Unreleased(); leases > 0 || cut.Load() {
+	leases, nodes := 0, 0
+	for _, sh := range m.shards {
+		left, on := sh.dog.Unreleased()
+		leases, nodes = leases+left, nodes+on
+	}
+	if leases > 0 || cut.Load() {
 		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}
 	return inTime && !cut.Load()

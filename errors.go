@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/otel"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -147,6 +148,17 @@ func noQuorum(e *ensemble.Ensemble, op, name string, got int, problems []error) 
 	return &QuorumError{Op: op, Name: name, Need: e.Quorum(), Got: got, of: e.Size(), Nodes: nodeErrors(e, problems)}
 }
 
+// noQuorum is the error of an operation that concerns all nodes.
+func (m *Manager) noQuorum(op string, got int, problems []error) *QuorumError {
+	err := &QuorumError{Op: op, Need: quorum.Size(len(m.nodes)), Got: got, of: len(m.nodes)}
+	for i, problem := range problems {
+		if problem != nil {
+			err.Nodes = append(err.Nodes, nodeError(i, m.nodes[i].Addr(), problem))
+		}
+	}
+	return err
+}
+
 // enough returns nil when a quorum gave good answers, and the error otherwise.
 func enough(ctx context.Context, e *ensemble.Ensemble, op, name string, a *ensemble.Answers) error {
 	if a.Got >= e.Quorum() {
@@ -171,7 +183,7 @@ func enough(ctx context.Context, e *ensemble.Ensemble, op, name string, a *ensem
 func nodeErrors(e *ensemble.Ensemble, problems []error) (list []*NodeError) {
 	for i, err := range problems {
 		if err != nil {
-			list = append(list, nodeError(i, e.Nodes()[i].Addr(), err))
+			list = append(list, nodeError(e.First()+i, e.Nodes()[i].Addr(), err))
 		}
 	}
 	return list

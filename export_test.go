@@ -1,12 +1,10 @@
 package quorumlock
 
-import "github.com/quorumlock/quorumlock/internal/wire"
-
 // LocalCallers returns how many callers of a Manager queue for a name in this process: the
 // one that asks the nodes, and those behind it.
 func LocalCallers(m *Manager, name string) int {
-	return m.shard.queues.Counts()[wire.LockKey(m.cfg.Prefix, name)]
+	return m.of(name).queues.Counts()[m.of(name).key(name)]
 }
 
 // LocalQueues returns how many names a Manager has a queue for.
-func LocalQueues(m *Manager) int { return len(m.shard.queues.Counts()) }
+func LocalQueues(m *Manager) int { return len(m.shards[0].queues.Counts()) }

@@ -52,8 +52,9 @@ func FuzzNames(f *testing.F) {
 			return
 		}
 		lock := wire.LockKey(cfg.Prefix, name)
-		m := &Manager{cfg: cfg, clock: idle.clock, telemetry: idle.telemetry, events: idle.events}
-		m.shard = &shard{m: m, ensemble: idle.shard.ensemble, dog: hold.NewWatchdog(&hold.Config{Ensemble: idle.shard.ensemble})}
+		m := &Manager{cfg: cfg, prefixed: len(cfg.Prefix), clock: idle.clock, telemetry: idle.telemetry, events: idle.events}
+		e := idle.shards[0].ensemble
+		m.shards = []*shard{{m: m, ensemble: e, dog: hold.NewWatchdog(&hold.Config{Ensemble: e})}}
 		l := idleLease(t, m, idleTerms(time.Hour), func(g *hold.Grant) { g.Entry.Lock = lock })
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())

@@ -137,7 +137,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 	}
 	defer m.life.calls.Done()
 	sh := m.of(held.Name)
-	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, m.clock.Steady().Add(m.cfg.Terms.TTL))
+	req := wire.NewDrop(sh.key(held.Name), held.Owner, m.clock.Steady().Add(m.cfg.Terms.TTL))
 	missing, why := 0, LostMissing
 	answers := sh.ensemble.Collect(ctx, req, sh.timeout(), sh.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
 		if reply.N >= wire.Ours || reply.Again { // an earlier copy may have given it back

@@ -23,11 +23,11 @@ import (
 func idleManager(c *clock.Clock) *Manager {
 	m := &Manager{cfg: &settings{}, clock: c, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}, events: bus.New(weight)}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
-	m.shard = &shard{m: m}
-	m.shard.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: m.shard,
+	m.shards = []*shard{{m: m}}
+	m.shards[0].ensemble = ensemble.New(&ensemble.Config{
+		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: m.shards[0],
 	})
-	m.shard.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.shard.ensemble, Calls: &m.life.calls})
+	m.shards[0].dog = hold.NewWatchdog(&hold.Config{Ensemble: m.shards[0].ensemble, Calls: &m.life.calls})
 	return m
 }
 
@@ -51,6 +51,6 @@ func idleLease(t testing.TB, m *Manager, terms *config.Terms, change func(*hold.
 		change(g)
 	}
 	l := &Lease{m: m, lock: &hold.Lock{}, values: context.Background()}
-	require.NoError(t, m.shard.dog.Open(g, l.lock, (*tenant)(l)))
+	require.NoError(t, m.shards[0].dog.Open(g, l.lock, (*tenant)(l)))
 	return l
 }

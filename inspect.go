@@ -76,10 +76,10 @@ func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Statu
 	}
 	sh := m.of(name)
 	if wanted.Permits {
-		return sh.inspectSlots(ctx, name, keysOf(m.cfg.Prefix, name, wanted))
+		return sh.inspectSlots(ctx, name, keysOf(sh.key(name), wanted))
 	}
 	timeout := sh.timeout()
-	answers := sh.read(wire.LockKey(m.cfg.Prefix, name), timeout)
+	answers := sh.read(sh.key(name), timeout)
 	answers.Wait(ctx, timeout)
 	return sh.status(name, answers), enough(ctx, sh.ensemble, "inspect", name, answers)
 }
@@ -226,7 +226,12 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 
 // Nodes returns the state of each node from memory, for a health endpoint for example. It
 // sends no request and never blocks.
-func (m *Manager) Nodes() []NodeStatus { return m.shard.nodes() }
+func (m *Manager) Nodes() (all []NodeStatus) {
+	for _, sh := range m.shards {
+		all = append(all, sh.nodes()...)
+	}
+	return all
+}
 
 func (sh *shard) nodes() []NodeStatus {
 	all := make([]NodeStatus, sh.ensemble.Size())
@@ -258,11 +263,18 @@ type LeaseStatus struct {
 // Wanted counts the callers of this process at once. What the nodes say of others comes with the answers to the
 // next renewal after the first call that has shown the lease: before it, Waiters may be missing and Asked is false. From then on
 // the Manager keeps some 250 bytes more for that lease, with three nodes. The program that has the lease learns nothing of the call.
-func (m *Manager) Leases() []LeaseStatus {
-	locks, now := m.shard.dog.All(), m.clock.Now()
-	all, asOf := make([]LeaseStatus, 0, len(locks)), m.clock.Time(now)
+func (m *Manager) Leases() (all []LeaseStatus) {
+	for _, sh := range m.shards {
+		all = append(all, sh.leases()...)
+	}
+	return all
+}
+
+func (sh *shard) leases() []LeaseStatus {
+	locks, now := sh.dog.All(), sh.m.clock.Now()
+	all, asOf := make([]LeaseStatus, 0, len(locks)), sh.m.clock.Time(now)
 	for _, lock := range locks {
-		v, ok := lock.View(now, m.shard.queues.Tell)
+		v, ok := lock.View(now, sh.queues.Tell)
 		if !ok {
 			continue
 		}
@@ -271,7 +283,7 @@ func (m *Manager) Leases() []LeaseStatus {
 			Name: l.Name(), Token: l.token, Slot: l.Slot(), Shared: l.Shared(), Since: asOf.Add(v.Granted.Sub(now)),
 			TTL: lock.Terms().TTL, Remaining: max(v.Stop.Sub(now), 0), AtRisk: v.State == quorum.StateAtRisk, Margin: v.Margin,
 			Wanted: Wanted{Waiters: w.Waiters, Asked: w.Asked, By: w.Note.By, Reason: w.Note.Reason},
-			Nodes:  nodeErrors(m.shard.ensemble, v.Errors),
+			Nodes:  nodeErrors(sh.ensemble, v.Errors),
 		})
 	}
 	return all
@@ -289,19 +301,19 @@ func (m *Manager) Ready() error {
 	if m.life.ending() {
 		return ErrClosed
 	}
-	votes, problems := 0, make([]error, m.shard.ensemble.Size())
-	for i := range problems {
-		if s := nodeStatus(m.shard.ensemble, i); s.Voting {
+	votes, problems := 0, make([]error, len(m.nodes))
+	for i, s := range m.Nodes() {
+		if s.Voting {
 			votes++
 		} else {
 			problems[i] = s.Err
 		}
 	}
-	if votes >= m.shard.ensemble.Quorum() {
+	if votes >= quorum.Size(len(m.nodes)) {
 		return nil
 	}
-	err := noQuorum(m.shard.ensemble, "ready", "", votes, problems)
-	err.RetryAfter = m.shard.ensemble.Quarantined()
+	err := m.noQuorum("ready", votes, problems)
+	err.RetryAfter = ensemble.Quarantined(m.nodes)
 	return err
 }
 

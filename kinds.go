@@ -91,8 +91,7 @@ func exclusiveOnly(k config.Kind, call, fix string) error {
 }
 
 // keysOf returns the keys of the locks that Inspect and Observe look at.
-func keysOf(prefix, name string, k config.Kind) []string {
-	key := wire.LockKey(prefix, name)
+func keysOf(key string, k config.Kind) []string {
 	if !k.Permits {
 		return []string{key}
 	}

@@ -47,7 +47,7 @@ type Lease struct {
 // Name returns the name of the lease.
 func (l *Lease) Name() string {
 	lock, _, _ := wire.SlotOf(l.lock.Key())
-	return lock[len(l.m.cfg.Prefix):]
+	return lock[l.m.prefixed:]
 }
 
 // Owner returns the random value that marks the keys on the nodes. Leases that were

@@ -11,7 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/observe"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -39,16 +38,25 @@ func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, err
 			yield(Status{}, err)
 			return
 		}
-		l := &listing{shard: m.shard, ctx: ctx, yield: yield, names: m.shard.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
-		for keys := range l.names.Pages(ctx) {
-			for group := range slices.Chunk(keys, listed) {
-				if !l.inspect(group) {
-					return
-				}
+		var problems []error
+		for _, sh := range m.shards {
+			l := &listing{shard: sh, ctx: ctx, yield: yield, names: sh.observers.Names(sh.key(prefix))}
+			if !l.all() {
+				return
+			}
+			if !l.names.Complete() {
+				problems = append(problems, l.incomplete(prefix))
+			}
+			if ctx.Err() != nil || m.life.ending() {
+				break
 			}
 		}
-		if !l.names.Complete() {
-			yield(Status{}, l.incomplete(prefix))
+		switch len(problems) {
+		case 0:
+		case 1:
+			yield(Status{}, problems[0])
+		default:
+			yield(Status{}, errs.Join(problems...))
 		}
 	}
 }
@@ -72,7 +80,7 @@ func (m *Manager) InspectAll(ctx context.Context, names []string) iter.Seq2[Stat
 			}
 		}
 		for group := range slices.Chunk(names, listed) {
-			for s, err := range m.statuses(ctx, group, m.shard.timeout()) {
+			for s, err := range m.statuses(ctx, group) {
 				if !yield(s, err) || err != nil {
 					return
 				}
@@ -82,14 +90,16 @@ func (m *Manager) InspectAll(ctx context.Context, names []string) iter.Seq2[Stat
 }
 
 // statuses yields the states of some names, of which it asks at once.
-func (m *Manager) statuses(ctx context.Context, names []string, timeout time.Duration) iter.Seq2[Status, error] {
+func (m *Manager) statuses(ctx context.Context, names []string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
-		all := make([]*ensemble.Answers, len(names))
+		all, longest := make([]*ensemble.Answers, len(names)), time.Duration(0)
 		for i, name := range names {
-			all[i] = m.of(name).read(wire.LockKey(m.cfg.Prefix, name), timeout)
+			sh := m.of(name)
+			timeout := sh.timeout()
+			all[i], longest = sh.read(sh.key(name), timeout), max(longest, timeout)
 		}
 		for _, answers := range all {
-			answers.Wait(ctx, timeout)
+			answers.Wait(ctx, longest)
 		}
 		for i, answers := range all {
 			sh := m.of(names[i])
@@ -112,15 +122,27 @@ type listing struct {
 	yield func(Status, error) bool
 }
 
+// all yields the names of a shard, and returns false when nothing more is to be yielded.
+func (l *listing) all() bool {
+	for keys := range l.names.Pages(l.ctx) {
+		for group := range slices.Chunk(keys, listed) {
+			if !l.inspect(group) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // inspect yields the states of locks, and returns false when nothing more is to be yielded.
 func (l *listing) inspect(keys []string) bool {
 	names := make([]string, 0, len(keys))
 	for _, key := range keys {
-		if name := strings.TrimPrefix(key, l.shard.m.cfg.Prefix); checkName(name) == nil { // another program's key may begin like ours
+		if name := strings.TrimPrefix(key, l.shard.prefix); checkName(name) == nil { // another program's key may begin like ours
 			names = append(names, name)
 		}
 	}
-	for s, err := range l.shard.m.statuses(l.ctx, names, l.names.Timeout()) {
+	for s, err := range l.shard.m.statuses(l.ctx, names) {
 		if err != nil {
 			l.yield(s, err)
 			return false

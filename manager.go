@@ -2,9 +2,6 @@ package quorumlock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,10 +10,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/bus"
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/ensemble"
-	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/report"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Manager acquires and renews leases on a fixed set of Redis masters. Make one for each set
@@ -25,7 +20,10 @@ import (
 type Manager struct {
 	cfg       *settings
 	clock     *clock.Clock
-	shard     *shard // of all names
+	nodes     []*node.Node  // of all shards
+	shards    []*shard      // one, of all names; from NewCluster, one for each bucket
+	prefixed  int           // length of the keys' prefix, which all shards have
+	greeted   chan struct{} // capacity 1: a node's state has changed; never closed
 	events    *bus.Bus[Event]
 	telemetry *telemetry
 	reporter  *report.Reporter
@@ -44,9 +42,6 @@ type life struct {
 	shut    bool // Close has begun
 	used    bool // there may be locks to release
 }
-
-// newPatience is how much longer New waits for slow nodes once a quorum has answered.
-const newPatience = 250 * time.Millisecond
 
 // New connects to the nodes: 1, 3 or 5 (at most 15) independent Redis masters, one option each (Addrs makes plain
 // ones; Sentinel and ClusterSlot make failover groups). It uses their addresses, TLS, credentials, database,
@@ -75,142 +70,55 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if err != nil {
 		return nil, err
 	}
-	m, err := build(by, cfg, nodes)
+	m, err := build(by, cfg, []list{{cfg.Prefix, nodes}})
 	if err != nil {
 		return nil, err
 	}
 	if len(nodes)%2 == 0 {
 		m.reporter.Warn("an even number of nodes tolerates no more failures than one node less", "nodes", len(nodes))
 	}
-	m.start()
-	first := startup{m: m, began: by.Steady(), wait: cfg.StartupWait}
-	if err := first.await(ctx); err != nil {
-		_ = m.Close(ctx)
-		return nil, err
-	}
-	return m, nil
+	return m, m.open(ctx)
 }
 
-// build returns a Manager whose goroutines do not run.
-func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manager, error) {
+// list is the nodes of a shard, and the prefix of its keys.
+type list struct {
+	prefix string
+	nodes  []rueidis.ClientOption
+}
+
+// build returns a Manager whose goroutines do not run. The prefixes of all lists have one length.
+func build(by *clock.Clock, cfg *settings, lists []list) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, clock: by, events: bus.New(weight), reporter: report.New(cfg.Log),
-		life: life{closed: make(chan struct{})},
+		prefixed: len(lists[0].prefix), greeted: make(chan struct{}, 1), life: life{closed: make(chan struct{})},
 	}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
-	m.shard = newShard(m, nodes)
+	for _, l := range lists {
+		sh := newShard(m, l.prefix, len(m.nodes), l.nodes)
+		m.shards, m.nodes = append(m.shards, sh), append(m.nodes, sh.ensemble.Nodes()...)
+	}
 	var err error
-	m.telemetry, err = newTelemetry(cfg, m.shard.ensemble.Nodes(), by, m.reporter)
+	m.telemetry, err = newTelemetry(cfg, m.nodes, by, m.reporter)
 	return m, err
+}
+
+// open starts a Manager, and closes it if New cannot succeed.
+func (m *Manager) open(ctx context.Context) error {
+	m.start()
+	first := startup{m: m, began: m.clock.Steady(), wait: m.cfg.StartupWait}
+	err := first.await(ctx)
+	if err != nil {
+		_ = m.Close(ctx)
+	}
+	return err
 }
 
 // start starts all goroutines of a Manager, for Close to join.
 func (m *Manager) start() {
 	go m.reporter.Run(m.telemetry.meters) // not in running: it ends last, because the others report to it
-	m.shard.run(&m.life.running)
-}
-
-// startup waits for New.
-type startup struct {
-	m     *Manager
-	began clock.Steady  // on the steady clock
-	wait  time.Duration // of WithStartupWait
-}
-
-// waited returns how long New has waited.
-func (s *startup) waited() time.Duration { return s.m.clock.Steady().Sub(s.began) }
-
-// await waits for the first greeting of each node, and with WithStartupWait for a majority.
-// It returns an error if New cannot succeed.
-func (s *startup) await(ctx context.Context) error {
-	m := s.m
-	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
-	defer late.Stop()
-	for waiting, said := true, false; waiting; {
-		up, silent, _ := s.census()
-		enough := up >= m.shard.ensemble.Quorum()
-		if silent == 0 && (enough || s.wait == 0 || s.misconfigured() != nil) {
-			break
-		}
-		switch {
-		case enough:
-			late.Reset(newPatience)
-		case s.wait > 0:
-			late.Reset(s.wait - s.waited())
-		}
-		if silent == 0 && !said {
-			said = true
-			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.shard.ensemble.Quorum(), "for", s.wait)
-		}
-		select {
-		case <-m.shard.greeted:
-		case <-late.C:
-			waiting = false
-		case <-ctx.Done():
-			return errs.Ended(ctx, s.unreached(), "quorumlock: connect")
-		}
+	for _, sh := range m.shards {
+		sh.run(&m.life.running)
 	}
-	if err := s.misconfigured(); err != nil {
-		return err
-	}
-	err := s.unreached()
-	if err != nil && s.wait > 0 {
-		return errs.Several(err.Error()+"; waited "+errs.Readable(s.waited()), err)
-	}
-	return err
-}
-
-// misconfigured returns the error of the first node that an operator must correct, if the list of nodes
-// is wrong or no majority is left without such nodes; otherwise nil.
-func (s *startup) misconfigured() (first error) {
-	broken := 0
-	for i, n := range s.m.shard.ensemble.Nodes() {
-		var config *wire.ConfigError
-		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, wire.ErrUnguarded) { // without votes, the nodes can be read all the same
-			broken++
-			if first != nil && !config.List {
-				continue
-			}
-			first = &InvalidError{
-				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
-				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
-				Err: nodeError(i, n.Addr(), err),
-			}
-			if config.List {
-				return first
-			}
-		}
-	}
-	if s.m.shard.ensemble.Size()-broken >= s.m.shard.ensemble.Quorum() {
-		return nil
-	}
-	return first
-}
-
-// unreached returns a QuorumError after New has waited, nil if a majority is up.
-func (s *startup) unreached() error {
-	e := s.m.shard.ensemble
-	up, _, problems := s.census()
-	if up >= e.Quorum() {
-		return nil
-	}
-	return noQuorum(e, "connect", "", up, problems)
-}
-
-// census counts the nodes that may vote, or be read by a client that lacks the guard of
-// the others, and those without a greeting so far. problems has the errors of the nodes that have one.
-func (s *startup) census() (up, silent int, problems []error) {
-	problems = make([]error, s.m.shard.ensemble.Size())
-	for i, n := range s.m.shard.ensemble.Nodes() {
-		switch problems[i] = n.Health().Err; {
-		case problems[i] == nil, errors.Is(problems[i], wire.ErrUnguarded):
-			up++
-		case errors.Is(problems[i], wire.ErrConnecting):
-			problems[i] = ensemble.Silence(s.waited())
-			silent++
-		}
-	}
-	return up, silent, problems
 }
 
 // enter admits a call that may produce a lease. The call ends with calls.Done.
@@ -221,7 +129,9 @@ func (m *Manager) enter() bool {
 		return false
 	}
 	if !m.life.used {
-		m.shard.ensemble.Used()
+		for _, sh := range m.shards {
+			sh.ensemble.Used()
+		}
 	}
 	m.life.used = true
 	m.life.calls.Add(1)

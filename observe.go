@@ -37,7 +37,8 @@ func (m *Manager) Observe(ctx context.Context, name string, kind ...Kind) (<-cha
 	if err != nil {
 		return nil, err
 	}
-	o := &observation{shard: m.of(name), name: name, statuses: make(chan Status, 1), keys: keysOf(m.cfg.Prefix, name, wanted)}
+	sh := m.of(name)
+	o := &observation{shard: sh, name: name, statuses: make(chan Status, 1), keys: keysOf(sh.key(name), wanted)}
 	if wanted.Permits {
 		o.slots, o.missing = make([]Status, len(o.keys)), len(o.keys)
 	}

@@ -26,7 +26,7 @@ func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
 		return err
 	}
 	sh := m.of(name)
-	answers := sh.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), ownerOn(s.Holder, s.Readers), note)
+	answers := sh.observers.Ask(ctx, sh.key(name), ownerOn(s.Holder, s.Readers), note)
 	err = enough(ctx, sh.ensemble, "ask", name, answers)
 	if err != nil && m.gone(ctx, &s) {
 		return nil // it has just been released
@@ -71,7 +71,7 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 		return Revocation{}, err
 	}
 	sh := m.of(name)
-	l, marks := observe.Lease{Key: wire.LockKey(m.cfg.Prefix, name), Owner: ownerOn(s.Holder, s.Readers)}, 0
+	l, marks := observe.Lease{Key: sh.key(name), Owner: ownerOn(s.Holder, s.Readers)}, 0
 	reaches := time.Duration(0)
 	for _, n := range s.Nodes {
 		if ownerOn(n.Holder, n.Readers) == l.Owner {

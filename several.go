@@ -14,7 +14,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes
@@ -156,7 +155,7 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	for i := range missing.All() {
 		c := &call{m: m, shard: s.shard, ctx: s.ctx, name: s.names[i], kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
 		s.shard.campaigns.Begin(&c.campaign, campaign.Call{
-			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
+			Wait: s.wait, Key: c.shard.key(c.name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 		})
 		if _, problems[i] = c.stepBack(); problems[i] == nil {
 			asks, calls[i] = append(asks, &c.campaign), c

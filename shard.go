@@ -20,34 +20,38 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// shard is one list of nodes, and what belongs to it. Two shards would have no key, marker, register or majority
-// in common. A Manager has one.
+// shard is one list of nodes, and what belongs to it. Two shards have no key, marker, register or majority
+// in common. A Manager from New has one.
 type shard struct {
 	m         *Manager
+	prefix    string              // of its keys
+	first     int                 // index of its first node among all nodes of the Manager
 	ensemble  *ensemble.Ensemble  // the nodes
 	campaigns *campaign.Campaigns // calls that ask the nodes
 	queues    *queue.Queues       // calls that wait behind each other
 	dog       *hold.Watchdog      // the locks of this process, and what renews them
 	observers *observe.Observers  // what this process learns of names that it does not hold
-	greeted   chan struct{}       // capacity 1: a node's state has changed; never closed
 
 	mu     sync.Mutex
 	states []string // what the log says of each node; "" before its first state
 }
 
 // of returns the shard of a name.
-func (m *Manager) of(string) *shard { return m.shard }
+func (m *Manager) of(string) *shard { return m.shards[0] }
+
+// key returns the key of a name.
+func (sh *shard) key(name string) string { return wire.LockKey(sh.prefix, name) }
 
 // newShard returns a shard whose goroutines do not run.
-func newShard(m *Manager, nodes []rueidis.ClientOption) *shard {
-	sh, cfg := &shard{m: m, greeted: make(chan struct{}, 1), states: make([]string, len(nodes))}, m.cfg
+func newShard(m *Manager, prefix string, first int, nodes []rueidis.ClientOption) *shard {
+	sh, cfg := &shard{m: m, prefix: prefix, first: first, states: make([]string, len(nodes))}, m.cfg
 	id := make([]byte, wire.ManagerLen/2)
 	_, _ = rand.Read(id) // never fails since Go 1.24
 	manager := hex.EncodeToString(id)
 	sh.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: m.clock, Report: m.reporter, Closing: m.life.ending, Events: sh,
+		Nodes: nodes, First: first, Timeout: cfg.Terms.Timeout, Clock: m.clock, Report: m.reporter, Closing: m.life.ending, Events: sh,
 		Node: node.Config{
-			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
+			Prefix: prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
 			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
 			Rollout: cfg.Rollout,
 		},
@@ -58,7 +62,7 @@ func newShard(m *Manager, nodes []rueidis.ClientOption) *shard {
 	})
 	sh.queues = queue.New(&queue.Config{
 		Clock: m.clock, Locks: sh.dog.Locks, Closing: m.life.work, Turn: sh.campaigns.Turn, Woken: sh.campaigns.Woken,
-		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
+		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(prefix):]) },
 	})
 	sh.observers = observe.New(sh.ensemble, cfg.ObserveEvery, sh.timeout)
 	return sh
@@ -87,7 +91,7 @@ func (sh *shard) read(key string, timeout time.Duration) *ensemble.Answers {
 
 // Answered counts a node's answer in the metrics.
 func (sh *shard) Answered(i int, req *wire.Request, reply *wire.Reply) {
-	sh.m.telemetry.meters.Node(i, req.Kind, reply, sh.m.clock.Now)
+	sh.m.telemetry.meters.Node(sh.first+i, req.Kind, reply, sh.m.clock.Now)
 }
 
 // HandedOn has the callers of this process stand back for a waiter of another one.
@@ -107,10 +111,10 @@ func (sh *shard) Subscribed(i int) { sh.campaigns.Subscribed(i) }
 // NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
 func (sh *shard) NodeChanged(i int, h node.Health) {
 	select {
-	case sh.greeted <- struct{}{}:
+	case sh.m.greeted <- struct{}{}:
 	default:
 	}
-	e := NodeChanged{Node: i, Addr: sh.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
+	e := NodeChanged{Node: sh.first + i, Addr: sh.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
 	if h.Err == nil {
 		e.Err = h.Reason
 	}
@@ -123,7 +127,7 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 		sh.dog.NodeBack(i)
 	}
 	sh.m.reporter.Add(func() {
-		log := sh.m.cfg.Log.With("node", i, "addr", e.Addr)
+		log := sh.m.cfg.Log.With("node", e.Node, "addr", e.Addr)
 		if h.Master != "" {
 			log = log.With("master", h.Master)
 		}

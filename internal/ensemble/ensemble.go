@@ -44,6 +44,7 @@ type Events interface {
 // Config is what an Ensemble is made from.
 type Config struct {
 	Nodes   []rueidis.ClientOption
+	First   int         // index of the first one among all nodes of the Manager, for people
 	Node    node.Config // of each node, without what the Ensemble sets
 	Timeout time.Duration
 	Clock   *clock.Clock
@@ -58,6 +59,7 @@ type Ensemble struct {
 	clocks
 	pools
 
+	first   int
 	timeout time.Duration // of a request, for calls that wait for all nodes
 	report  *report.Reporter
 	closing func() bool
@@ -73,7 +75,7 @@ type Ensemble struct {
 func New(c *Config) *Ensemble {
 	nodes := make([]*node.Node, len(c.Nodes))
 	e := &Ensemble{
-		clocks: clocks{Clock: c.Clock, nodes: nodes}, timeout: c.Timeout, report: c.Report, closing: c.Closing, events: c.Events,
+		clocks: clocks{Clock: c.Clock, nodes: nodes}, first: c.First, timeout: c.Timeout, report: c.Report, closing: c.Closing, events: c.Events,
 		lists: newLists(c.Clock, nodes, c.Node.Guard > 0), ids: make([]node.Identity, len(nodes)), runs: make([]string, len(nodes)),
 	}
 	for i := range c.Nodes {
@@ -97,7 +99,7 @@ func (e *Ensemble) onHealth(i int, h node.Health) {
 // onClockStep handles a step of a node's clock. After a step forward, the node's keys
 // expire that much earlier than the leases assume.
 func (e *Ensemble) onClockStep(i int, by time.Duration) {
-	e.report.Warn("a node's clock was stepped: let it slew", "node", i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
+	e.report.Warn("a node's clock was stepped: let it slew", "node", e.first+i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
 	if by <= 0 {
 		return
 	}
@@ -117,6 +119,9 @@ func (e *Ensemble) onClockStep(i int, by time.Duration) {
 
 // Nodes returns the nodes, in the order of New's list.
 func (e *Ensemble) Nodes() []*node.Node { return e.nodes }
+
+// First returns the index of the first node among all nodes of the Manager.
+func (e *Ensemble) First() int { return e.first }
 
 // Size returns the number of nodes.
 func (e *Ensemble) Size() int { return len(e.nodes) }
@@ -208,9 +213,13 @@ func (e *Ensemble) silent(now clock.Steady) (silent quorum.Set) {
 
 // Quarantined returns how long it takes until a majority of the nodes votes, 0 if that does
 // not depend on quarantines alone.
-func (e *Ensemble) Quarantined() time.Duration {
-	left := make(quorum.Window[time.Duration], len(e.nodes))
-	for i, n := range e.nodes {
+func (e *Ensemble) Quarantined() time.Duration { return Quarantined(e.nodes) }
+
+// Quarantined returns how long it takes until a majority of these nodes votes, 0 if that does
+// not depend on quarantines alone.
+func Quarantined(nodes []*node.Node) time.Duration {
+	left := make(quorum.Window[time.Duration], len(nodes))
+	for i, n := range nodes {
 		switch h := n.Health(); {
 		case h.QuarantineLeft() > 0:
 			left[i] = h.QuarantineLeft()
