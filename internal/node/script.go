@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -45,7 +46,10 @@ func newScript(cfg *Config) script {
 	}
 	s.flags = "w"
 	if cfg.Only {
-		s.flags = "1w"
+		s.flags += "1"
+	}
+	if master.SlotTag(&cfg.Option) != "" {
+		s.flags += "c"
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -73,14 +74,18 @@ func (s *subscriber) receive(confirmed func()) error {
 		s.compare(func() Identity { return masterAt(s.life, client) })
 	}
 	ctx := rueidis.WithOnSubscriptionHook(s.life, func(one rueidis.PubSubSubscription) {
-		if one.Kind == "subscribe" {
+		if one.Kind == "subscribe" || one.Kind == "ssubscribe" {
 			confirmed()
 			s.judge(nil)
 			s.confirmed.Store(true)
 			s.cfg.OnSubscribed(s.cfg.Index)
 		}
 	})
-	return client.Receive(ctx, client.B().Subscribe().Channel(s.channel).Build(), func(m rueidis.PubSubMessage) {
+	subscribe := client.B().Subscribe().Channel(s.channel).Build()
+	if master.SlotTag(&s.cfg.Option) != "" {
+		subscribe = client.B().Ssubscribe().Channel(s.channel).Build()
+	}
+	return client.Receive(ctx, subscribe, func(m rueidis.PubSubMessage) {
 		if len(m.Message) > 1+wire.TicketLen {
 			s.cfg.OnWake(s.cfg.Index, wire.WakeKind(m.Message[0]), m.Message[1:1+wire.TicketLen], m.Message[1+wire.TicketLen:])
 		}

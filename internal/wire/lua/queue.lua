@@ -10,8 +10,14 @@
 -- which exists while waiters have just been woken, and the hint, KEYS[3]. `lock` is what the messages name: for a
 -- slot what all slots of the name have in common.
 
+local sharded = string.find(ARGV[6], 'c', 1, true)
+
 function f.publish(kind, ticket, lock)
-  return call('PUBLISH', ARGV[4] .. string.sub(ticket, 1, 16), kind .. string.sub(ticket, 1, 32) .. lock)
+  local channel, message = ARGV[4] .. string.sub(ticket, 1, 16), kind .. string.sub(ticket, 1, 32) .. lock
+  if sharded then
+    return call('SPUBLISH', channel, message)
+  end
+  return call('PUBLISH', channel, message)
 end
 
 -- A queue holds the tickets of a lock's waiters, scored by the time of their calls.
@@ -138,11 +144,11 @@ end
 
 -- How many of a queue's tickets have a process that can be woken here; others stay until they are served.
 -- A script looks at the first 500 of a queue, and at 1,000 in all, which takes less than a millisecond. The
--- others count, as do all without the right to PUBSUB NUMSUB.
+-- others count, as do all without the right to PUBSUB NUMSUB (in a cluster, PUBSUB SHARDNUMSUB).
 local looks, dead = 1000, {}
 function f.living(count)
   if looks > 0 and not dead[queue] then
-    local channels, tickets = { 'PUBSUB', 'NUMSUB' }, {}
+    local channels, tickets = { 'PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB' }, {}
     local first = redis.pcall('ZRANGE', queue, '0', math.min(looks, 500) - 1)
     for _, ticket in ipairs(first) do
       local channel = ARGV[4] .. string.sub(ticket, 1, 16)

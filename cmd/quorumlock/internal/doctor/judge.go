@@ -139,6 +139,7 @@ var dispensable = []struct {
 	{"+ping", Warn, "the user may not send PING: every refusal fills the server's ACL LOG", "give the user +ping"},
 	{"+dbsize", Note, "the user lacks a right that only WithTrustEmptyNodes needs", "give the user +dbsize before that option is used"},
 	{"+pubsub|numsub", Note, "the user may not send PUBSUB NUMSUB: counts of waiters include those of killed processes until their turns come", "give the user +pubsub|numsub"},
+	{"+pubsub|shardnumsub", Note, "the user may not send PUBSUB SHARDNUMSUB: counts of waiters include those of killed processes until their turns come", "give the user +pubsub|shardnumsub"},
 }
 
 // rights judges what the user may do. A lock works without some rights, until it is

@@ -63,9 +63,12 @@ const grantScript = `redis.call('SET', KEYS[1], '', 'NX', 'PX', '5000') return r
 func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string) error {
 	id := rand.Text()
 	key, channel := prefix+"doctor/"+id, prefix+"\xffw"+id
-	needed := rightsOf(key, channel, time.Now().Add(n.Clock+probeTTL))
+	needed, listen := rightsOf(key, channel, time.Now().Add(n.Clock+probeTTL)), "SUBSCRIBE"
 	if n.Mode == "cluster" { // a slot of it as a node
-		needed = append(needed, right{"+cluster|nodes", []string{"CLUSTER", "NODES"}})
+		listen = "SSUBSCRIBE"
+		needed = append(slices.DeleteFunc(needed, func(r right) bool { return strings.Contains(r.rule, "pub") }),
+			right{"+spublish", []string{"SPUBLISH", channel, ""}}, right{"+pubsub|shardnumsub", []string{"PUBSUB", "SHARDNUMSUB", channel}},
+			right{"+cluster|nodes", []string{"CLUSTER", "NODES"}})
 	}
 	commands := make(rueidis.Commands, len(needed))
 	for i, r := range needed {
@@ -82,11 +85,11 @@ func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string)
 			digest, _ = result.ToString()
 		}
 	}
-	err := subscribe(ctx, client, channel)
+	err := subscribe(ctx, client, listen, channel)
 	if err != nil && !answered(err) {
 		return err
 	}
-	n.refuse(err, "SUBSCRIBE", "+subscribe", prefix)
+	n.refuse(err, listen, "+"+strings.ToLower(listen), prefix)
 	if len(n.Missing)+len(n.Refused) > 0 { // or else the script says the same
 		return nil
 	}
@@ -123,7 +126,7 @@ func answered(err error) bool {
 }
 
 // subscribe returns why the user cannot subscribe to a channel, nil if it can.
-func subscribe(ctx context.Context, client rueidis.Client, channel string) error {
+func subscribe(ctx context.Context, client rueidis.Client, command, channel string) error {
 	confirmed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -134,7 +137,11 @@ func subscribe(ctx context.Context, client rueidis.Client, channel string) error
 		}
 		cancel()
 	})
-	err := client.Receive(hooked, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
+	listen := client.B().Subscribe().Channel(channel).Build()
+	if command == "SSUBSCRIBE" {
+		listen = client.B().Ssubscribe().Channel(channel).Build()
+	}
+	err := client.Receive(hooked, listen, func(rueidis.PubSubMessage) {})
 	if len(confirmed) > 0 {
 		return nil
 	}
