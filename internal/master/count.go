@@ -11,7 +11,7 @@ import (
 
 // count counts the votes for each term, and returns why each of the voters has none, or is of
 // another group than most. A voter that is listed twice has one vote.
-func (v *voters) count(answers []answer) (votes map[Term]int, faults []error) {
+func (v *voters) count(answers []vote) (votes map[Term]int, faults []error) {
 	votes, faults = map[Term]int{}, make([]error, len(answers))
 	seen := map[string]int{}
 	for i, a := range answers {
@@ -34,7 +34,7 @@ func (v *voters) count(answers []answer) (votes map[Term]int, faults []error) {
 
 // findStrangers adds the faults of voters that are not of the group to which most belong. The
 // terms that they name do not matter: those of one group may differ during a failover.
-func (v *voters) findStrangers(answers []answer, faults []error) {
+func (v *voters) findStrangers(answers []vote, faults []error) {
 	best, fewest := 0, len(answers)
 	for i := range answers {
 		strangers := 0
@@ -85,7 +85,7 @@ func describe(votes map[Term]int) string {
 
 // failed returns the error for a question that no majority has answered with one voice. If no
 // majority is left without those that have to be fixed, it returns a ConfigError.
-func (v *voters) failed(answers []answer) error {
+func (v *voters) failed(answers []vote) error {
 	votes, faults := v.count(answers)
 	var first *wire.ConfigError
 	var texts []string

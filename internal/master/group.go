@@ -32,24 +32,40 @@ type Group struct {
 	clock  func() (clock.Validity, clock.Steady)
 	kind   string // as Name has it
 	voters *voters
+	slot   int // of a cluster
 
 	mu                 sync.Mutex
 	terms              failover.Tracker[Term]
 	unconfirmedBecause error // why the last question confirmed nothing
+
+	cluster *Cluster // asks for all its slots; nil if the group asks for itself
+	heard   heard
+}
+
+// heard has what a group has told of the last question; only the goroutine that asks uses it.
+type heard struct {
+	changed, over func() // as Run has them
+	unconfirmed   bool
+	faults        string
 }
 
 // New returns the group of the node with this option, nil if the node is one server. by reads
 // both clocks. aside completes the option of a connection to a voter. Nothing is dialled
-// before the first question; the questions end with life.
+// before the first question; the questions end with life. A slot of a cluster that asks for all
+// its slots has no voters of its own.
 func New(
-	life context.Context, o *rueidis.ClientOption, by func() (clock.Validity, clock.Steady), aside func(rueidis.ClientOption) rueidis.ClientOption,
+	life context.Context, o *rueidis.ClientOption, by func() (clock.Validity, clock.Steady), aside func(rueidis.ClientOption) rueidis.ClientOption, of *Cluster,
 ) *Group {
 	g := &Group{life: life, clock: by}
 	switch g.kind, _ = Name(o); g.kind {
 	case "sentinel":
 		g.voters = newSentinels(life, o, aside)
 	case "slot":
-		g.voters = newSlotOwner(life, o, aside)
+		if g.slot, g.cluster = Slot(SlotTag(o)), of; of != nil {
+			g.voters = of.voters
+		} else {
+			g.voters = newSlotOwner(life, o, aside)
+		}
 	default:
 		return nil
 	}
@@ -74,7 +90,7 @@ func (g *Group) Faults() []error {
 	if g == nil {
 		return nil
 	}
-	return g.voters.faults()
+	return g.voters.faults(g.slot)
 }
 
 // Used returns the term that the worker dialled last.
@@ -106,7 +122,7 @@ func (g *Group) Use(term Term, asked clock.Validity) {
 
 // resolve asks for the present term.
 func (g *Group) resolve(ctx context.Context) (Term, error) {
-	return g.voters.resolve(ctx, g.Used() == Term{})
+	return g.voters.resolve(ctx, g.slot, g.Used() == Term{})
 }
 
 // Dial returns a function that dials the present master, whatever the address. The worker's
@@ -147,38 +163,66 @@ func (g *Group) Run(changed, over func()) {
 	if g == nil {
 		return
 	}
+	g.heard = heard{changed: changed, over: over, faults: fmt.Sprint(g.Faults())}
+	if g.cluster != nil {
+		defer g.cluster.join(g)()
+		<-g.life.Done()
+		return
+	}
 	defer g.voters.close()
 	tick := time.NewTicker(failover.ConfirmEvery)
 	defer tick.Stop()
-	confirmed, faults := true, fmt.Sprint(g.Faults())
 	for {
 		select {
 		case <-g.life.Done():
 			return
 		case <-tick.C:
 		}
-		if !g.Confirm() {
-			over()
-		}
-		confirmedNow, faultsNow := !g.Unconfirmed(), fmt.Sprint(g.Faults())
-		if confirmedNow != confirmed || faultsNow != faults {
-			changed()
-		}
-		confirmed, faults = confirmedNow, faultsNow
+		g.tell(g.Confirm())
 	}
 }
 
-// Confirm asks once, and returns false if the term is over. A dial may have changed the term in
-// use meanwhile; then it has just been confirmed.
+// Confirm asks once, and returns false if the term is over.
 func (g *Group) Confirm() (goesOn bool) {
-	before := g.Used()
+	q := g.question()
+	return q.answered(g.resolve(g.life))
+}
+
+// question is whether the term in use goes on.
+type question struct {
+	group *Group
+	used  Term
+	asked clock.Validity
+}
+
+func (g *Group) question() question {
+	used := g.Used()
 	asked, _ := g.clock()
-	master, err := g.resolve(g.life)
+	return question{g, used, asked}
+}
+
+// answered records the answer, and returns false if the term is over. A dial may have changed the term in
+// use meanwhile; then it has just been confirmed.
+func (q question) answered(master Term, err error) (goesOn bool) {
+	g := q.group
 	_, now := g.clock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unconfirmedBecause = err
-	return err != nil || before == (Term{}) || g.terms.Used() != before || g.terms.Record(master, asked, now)
+	return err != nil || q.used == (Term{}) || g.terms.Used() != q.used || g.terms.Record(master, q.asked, now)
+}
+
+// tell calls over and changed as Run says, after a question.
+func (g *Group) tell(goesOn bool) {
+	h := &g.heard
+	if !goesOn {
+		h.over()
+	}
+	unconfirmed, faults := g.Unconfirmed(), fmt.Sprint(g.Faults())
+	if unconfirmed != h.unconfirmed || faults != h.faults {
+		h.changed()
+	}
+	h.unconfirmed, h.faults = unconfirmed, faults
 }
 
 // Votes returns why votes of the term in use do not count now: no majority has confirmed it, or keys may have left the
@@ -209,7 +253,7 @@ func (g *Group) Watches() bool { return g != nil && g.kind == "slot" }
 // Look records the master's reply to CLUSTER NODES, which was asked at this instant of the validity clock. It
 // returns whether a move of the slot has begun, or has ended.
 func (g *Group) Look(text string, asked clock.Validity) (changed bool) {
-	open := movesAway(text, g.voters.resolver.(*slotOwner).slot)
+	open := movesAway(text, g.slot)
 	return g.ask(func(t *failover.Tracker[Term]) bool { return t.Look(open, asked) })
 }
 

@@ -87,7 +87,7 @@ func votingAs(t *testing.T, option rueidis.ClientOption, voters ...voter) *Group
 		o.ClientSetInfo = rueidis.DisableClientSetInfo
 		o.ReadBufferEachConn, o.WriteBufferEachConn, o.RingScaleEachConn = 4<<10, 4<<10, 4 // a question has 500 ms, on a busy machine as well
 		return o
-	})
+	}, nil)
 	t.Cleanup(func() {
 		end()
 		g.voters.close()
@@ -202,7 +202,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	assert.Equal(t, "bb22", self)
 	assert.Equal(t, []string{"9a1c", "bb22", "cc33"}, all, "masters and replicas, also when they are down")
 	for tag, slot := range map[string]int{"{foo}": 12182, "{123456789}": 12739, "{}": 0} {
-		assert.Equal(t, slot, slotOf(tag), tag)
+		assert.Equal(t, slot, Slot(tag), tag)
 	}
 }
 
@@ -492,7 +492,7 @@ func TestAVoterThatHangsHoldsUpNoMajority(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "a:6379", master.Addr)
 	}
-	assert.LessOrEqual(t, g.voters.conns[0].asked.Load(), int32(askers), "questions to the one that hangs")
+	assert.LessOrEqual(t, g.voters.conns[0].asked.Load(), g.voters.askers, "questions to the one that hangs")
 	assert.LessOrEqual(t, hanging.Load(), int32(1), "the others wait for the first")
 }
 

@@ -45,12 +45,15 @@ func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (view, error
 	if err != nil || fields["ip"] == "" || fields["port"] == "" {
 		return view{}, errors.New("SENTINEL MASTER: reply not understood")
 	}
-	know := view{term: Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}}
+	know := view{named: Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}}
 	if others, err := strconv.Atoi(fields["num-other-sentinels"]); err == nil {
 		know.size = others + 1
 	}
 	return know, know.identify(replies[1], replies[2])
 }
+
+// term returns the term that the Sentinel names.
+func (s *sentinels) term(know view, _ int) (Term, error) { return know.named, nil }
 
 // identify reads which Sentinel answers, and which others it knows.
 func (a *view) identify(myself, others rueidis.RedisResult) error {

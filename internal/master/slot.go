@@ -20,14 +20,10 @@ import (
 // a slot is moved to it.
 //
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
-type slotOwner struct {
-	slot    int
-	withTLS bool
-}
+type slotOwner struct{ withTLS bool }
 
 func newSlotOwner(life context.Context, o *rueidis.ClientOption, aside func(rueidis.ClientOption) rueidis.ClientOption) *voters {
-	owner := &slotOwner{slot: slotOf(SlotTag(o)), withTLS: o.TLSConfig != nil}
-	return newVoters(life, "cluster nodes", owner, o.InitAddress[1:], func(addr string) rueidis.ClientOption {
+	return newVoters(life, "cluster nodes", &slotOwner{withTLS: o.TLSConfig != nil}, Addresses(o), func(addr string) rueidis.ClientOption {
 		return aside(rueidis.ClientOption{
 			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
 			Username: o.Username, Password: o.Password, AuthCredentialsFn: o.AuthCredentialsFn, ClientName: o.ClientName,
@@ -41,11 +37,14 @@ func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (know view, 
 	if err != nil {
 		return view{}, err
 	}
-	text = strings.TrimPrefix(text, "txt:")
-	know.id, know.peers = membersIn(text)
+	know.text = strings.TrimPrefix(text, "txt:")
+	know.id, know.peers = membersIn(know.text)
 	know.size = len(know.peers)
-	know.term, err = ownerOf(text, s.slot, s.withTLS)
-	return know, err
+	return know, nil
+}
+
+func (s *slotOwner) term(know view, slot int) (Term, error) {
+	return ownerOf(know.text, slot, s.withTLS)
 }
 
 // membersIn returns the ids in the reply to CLUSTER NODES: that of the node which answers, and
@@ -67,11 +66,50 @@ func membersIn(text string) (self string, all []string) {
 	return self, all
 }
 
+// Members returns the addresses of the nodes of a cluster, as one of them knows them: masters first.
+func Members(ctx context.Context, client rueidis.Client, withTLS bool) (masters []string, err error) {
+	text, err := client.Do(ctx, client.B().Arbitrary("CLUSTER", "NODES").Build()).ToString()
+	if err != nil {
+		return nil, err
+	}
+	var replicas []string
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 {
+			continue
+		}
+		flags := strings.Split(fields[2], ",")
+		addr, ok := addrIn(fields[1], withTLS)
+		switch {
+		case !ok || slices.Contains(flags, "noaddr") || slices.Contains(flags, "handshake") || slices.Contains(flags, "fail"):
+		case slices.Contains(flags, "master"):
+			masters = append(masters, addr)
+		default:
+			replicas = append(replicas, addr)
+		}
+	}
+	return append(masters, replicas...), nil
+}
+
+// addrIn reads ip:port@bus[,hostname]. With TLS the hostname counts, if there is one, because the certificate names it.
+func addrIn(field string, withTLS bool) (addr string, ok bool) {
+	addr, rest, _ := strings.Cut(field, "@")
+	colon := strings.LastIndexByte(addr, ':')
+	if colon < 0 {
+		return "", false
+	}
+	host, port := addr[:colon], addr[colon+1:]
+	if _, names, _ := strings.Cut(rest, ","); withTLS && names != "" {
+		if name, _, _ := strings.Cut(names, ","); name != "" && !strings.Contains(name, "=") {
+			host = name
+		}
+	}
+	return net.JoinHostPort(host, port), true
+}
+
 // ownerOf reads the reply to CLUSTER NODES. A line is
 //
 //	id ip:port@bus[,hostname] flags master ping pong epoch link slot slot …
-//
-// With TLS the hostname counts, if there is one, because the certificate names it.
 func ownerOf(text string, slot int, withTLS bool) (Term, error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -79,18 +117,11 @@ func ownerOf(text string, slot int, withTLS bool) (Term, error) {
 			continue
 		}
 		epoch, err := strconv.ParseInt(fields[6], 10, 64)
-		addr, rest, _ := strings.Cut(fields[1], "@")
-		colon := strings.LastIndexByte(addr, ':')
-		if err != nil || epoch < 0 || colon < 0 {
+		addr, ok := addrIn(fields[1], withTLS)
+		if err != nil || epoch < 0 || !ok {
 			return Term{}, errors.New("CLUSTER NODES: reply not understood")
 		}
-		host, port := addr[:colon], addr[colon+1:]
-		if _, names, _ := strings.Cut(rest, ","); withTLS && names != "" {
-			if name, _, _ := strings.Cut(names, ","); name != "" && !strings.Contains(name, "=") {
-				host = name
-			}
-		}
-		return Term{Addr: net.JoinHostPort(host, port), Epoch: epoch}, nil
+		return Term{Addr: addr, Epoch: epoch}, nil
 	}
 	return Term{}, fmt.Errorf("nobody owns hash slot %d: assign it, if no failover is going on", slot)
 }
@@ -149,22 +180,8 @@ func (s *slotOwner) explain(addr string, err error) error {
 	}
 }
 
-// slotOf returns the hash slot of a hash tag with its braces: CRC16 (XMODEM) of what is
-// within, as the cluster specification has it.
-func slotOf(tag string) int {
-	var crc uint16
-	for _, b := range []byte(strings.Trim(tag, "{}")) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc & (slots - 1))
-}
+// Slot returns the hash slot of a hash tag with its braces.
+func Slot(tag string) int { return slotOf(strings.Trim(tag, "{}")) }
 
 // slots is how many hash slots a cluster has.
 const slots = math.MaxUint16/4 + 1

@@ -20,7 +20,8 @@ type Term struct {
 
 // view is what one voter knows of the group.
 type view struct {
-	term  Term
+	named Term     // by a Sentinel
+	text  string   // of a cluster node: its reply to CLUSTER NODES
 	id    string   // of the voter, the same at each of its addresses; "" if it is not allowed to say it
 	peers []string // ids of the others that it knows, perhaps with its own
 	size  int      // how many voters it knows, itself included
@@ -40,6 +41,8 @@ func (a view) strange(b view) bool {
 type resolver interface {
 	// ask returns what one of them knows.
 	ask(ctx context.Context, client rueidis.Client) (view, error)
+	// term returns the present term by that knowledge: of this slot, if the group is the owner of one.
+	term(know view, slot int) (Term, error)
 	// explain adds to an error which one it is from, and how to fix it.
 	explain(addr string, err error) error
 }

@@ -19,7 +19,10 @@ type voters struct {
 	who   string // in the plural
 	addrs []string
 	conns []lazyClient
-	life  context.Context // of the node
+	life  context.Context // of those who ask
+	// askers is how many questions may be on their way to one of them: of a node, those of the worker, the
+	// subscriber and RunGroup.
+	askers int32
 
 	mu      sync.Mutex
 	closed  bool
@@ -32,7 +35,7 @@ type voters struct {
 // newVoters returns voters at these addresses. Nothing is dialled before the first
 // question.
 func newVoters(life context.Context, who string, r resolver, addrs []string, option func(addr string) rueidis.ClientOption) *voters {
-	v := &voters{resolver: r, who: who, addrs: addrs, conns: make([]lazyClient, len(addrs)), life: life}
+	v := &voters{resolver: r, who: who, addrs: addrs, conns: make([]lazyClient, len(addrs)), life: life, askers: 3}
 	v.latest = v.unanswered()
 	for i, addr := range addrs {
 		v.conns[i].option = option(addr)
@@ -65,6 +68,33 @@ type answer struct {
 	err error // names the voter
 }
 
+// at returns what the answers say of a slot; it does not matter which one for Sentinels.
+func (v *voters) at(slot int, answers []answer) []vote {
+	votes := make([]vote, len(answers))
+	for i, a := range answers {
+		votes[i].answer = a
+		if a.err != nil {
+			continue
+		}
+		term, err := v.term(a.view, slot)
+		if host, port, _ := net.SplitHostPort(term.Addr); err == nil && host == "" { // a cluster node that has not learnt its own address
+			host, _, _ = net.SplitHostPort(v.addrs[i])
+			term.Addr = net.JoinHostPort(host, port)
+		}
+		if err != nil {
+			err = v.explain(v.addrs[i], err)
+		}
+		votes[i].term, votes[i].err = term, err
+	}
+	return votes
+}
+
+// vote is an answer, and the term that it names.
+type vote struct {
+	answer
+	term Term
+}
+
 // unanswered returns the answers of voters none of which has answered.
 func (v *voters) unanswered() []answer {
 	answers := make([]answer, len(v.addrs))
@@ -88,7 +118,7 @@ func (v *voters) poll() <-chan answer {
 			continue
 		}
 		conn := &v.conns[i]
-		if conn.asked.Load() >= askers { // a user's dial function may hang
+		if conn.asked.Load() >= v.askers { // a user's dial function may hang
 			answers <- v.silent(i)
 			continue
 		}
@@ -109,10 +139,6 @@ func (v *voters) question(i int) answer {
 	if client := v.conns[i].get(); client != nil {
 		a.view, a.err = v.ask(ctx, client)
 	}
-	if host, port, _ := net.SplitHostPort(a.term.Addr); a.err == nil && host == "" { // a cluster node that has not learnt its own address
-		host, _, _ = net.SplitHostPort(v.addrs[i])
-		a.term.Addr = net.JoinHostPort(host, port)
-	}
 	if a.err != nil {
 		a.err = v.explain(v.addrs[i], a.err)
 	}
@@ -124,14 +150,14 @@ func (v *voters) question(i int) answer {
 	return a
 }
 
-// resolve returns the term that a majority of the voters names. One alone is not enough: as
+// resolve returns the term that a majority of the voters names, of this slot if they are nodes of a cluster. One alone is not enough: as
 // long as it is cut off, it names the old master. Any error but a ConfigError passes by
 // itself.
 //
 // Before the first connection, resolve also waits for the others, for a moment, and refuses a
 // list that names a voter twice. Later it does not refuse such a list, and counts the voter
 // once: a name may lead to another voter for a while, and no lease has to end for that.
-func (v *voters) resolve(ctx context.Context, first bool) (Term, error) {
+func (v *voters) resolve(ctx context.Context, slot int, first bool) (Term, error) {
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()
 	answers := v.unanswered()
@@ -148,9 +174,9 @@ func (v *voters) resolve(ctx context.Context, first bool) (Term, error) {
 			if patience != nil {
 				return named, nil
 			}
-			return Term{}, v.failed(answers)
+			return Term{}, v.failed(v.at(slot, answers))
 		}
-		votes, faults := v.count(answers)
+		votes, faults := v.count(v.at(slot, answers))
 		if i := slices.IndexFunc(faults, isDouble); first && i >= 0 {
 			return Term{}, faults[i]
 		}
@@ -167,7 +193,18 @@ func (v *voters) resolve(ctx context.Context, first bool) (Term, error) {
 	if patience != nil {
 		return named, nil
 	}
-	return Term{}, v.failed(answers)
+	return Term{}, v.failed(v.at(slot, answers))
+}
+
+// named returns the term that a majority names.
+func (v *voters) named(votes []vote) (term Term, ok bool) {
+	counts, _ := v.count(votes)
+	for term, n := range counts {
+		if n > len(v.addrs)/2 {
+			return term, true
+		}
+	}
+	return Term{}, false
 }
 
 // firstPatience is how much longer the first question waits for the voters beyond a majority.
@@ -175,11 +212,11 @@ const firstPatience = 250 * time.Millisecond
 
 // faults returns what has to be fixed at the voters, by their latest answers. None of it keeps a
 // majority from naming the master, so nothing else shows it.
-func (v *voters) faults() (faults []error) {
+func (v *voters) faults(slot int) (faults []error) {
 	v.mu.Lock()
 	answers := slices.Clone(v.latest)
 	v.mu.Unlock()
-	_, all := v.count(answers)
+	_, all := v.count(v.at(slot, answers))
 	known := map[string]bool{}
 	for i, err := range all {
 		config, ok := configOf(err)
@@ -216,6 +253,3 @@ func (v *voters) close() {
 		}
 	}
 }
-
-// askers is how many ask at a time: the worker, the subscriber and RunGroup.
-const askers = 3

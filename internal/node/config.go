@@ -14,6 +14,8 @@ type Config struct {
 	Index  int                  // the node's index in the list
 	Option rueidis.ClientOption // as the user gave it; Refuse must have found nothing
 	Prefix string               // of all keys
+	// Cluster asks who owns the node's slot, with those of others; nil if the node asks for itself.
+	Cluster *Cluster
 	// Clock returns an instant of the client's validity clock and of its steady one, both
 	// of the same moment. Requests expire by the steady one.
 	Clock func() (validity clock.Validity, steady clock.Steady)

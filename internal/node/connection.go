@@ -32,6 +32,11 @@ type conns struct {
 	severed      atomic.Bool // hangUp has closed the connection below rueidis
 }
 
+// begin is called before all others. wake wakes the worker.
+func (c *conns) begin(life context.Context, wake func()) {
+	c.life, c.wake, c.open = life, wake, map[*watchedConn]struct{}{}
+}
+
 // cut closes all connections when the node is cut off. It does not reset them: the kernel may
 // go on sending what was written, such as the releases of Close, and no later connection could
 // overtake them.

@@ -116,6 +116,7 @@ func (l *link) option(own bool) rueidis.ClientOption {
 	}
 	dial := dialer(o)
 	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
+	o.SendToReplicas, o.ClusterOption = nil, rueidis.ClusterOption{} // of a user's client for the whole cluster
 	o.InitAddress = []string{l.addr}
 	o.DialCtxFn = l.group.Dial(dial, own)
 	return o
@@ -128,12 +129,4 @@ func (l *link) optionAgain() rueidis.ClientOption {
 		o.DialCtxFn = l.group.DialAgain(dialer(l.cfg.Option))
 	}
 	return o
-}
-
-// asideOption returns the option of a connection that only asks who the master is. The
-// worker does not notice its end, and hangUp leaves it alone.
-func (l *link) asideOption(o rueidis.ClientOption) rueidis.ClientOption {
-	o.AlwaysRESP2 = l.cfg.Option.AlwaysRESP2
-	o.DialFn, o.DialCtxFn = l.cfg.Option.DialFn, l.cfg.Option.DialCtxFn
-	return requiredOptions(l.life, o, l.conns.watchAside)
 }

@@ -44,11 +44,12 @@ func New(cfg Config) *Node {
 	n.link = link{cfg: &n.cfg, meter: newMeter(cfg.Drift), vote: vote.New(cfg.Guard, cfg.Drift), start: time.Now()}
 	n.life, n.cancel = context.WithCancel(context.Background())
 	_, n.addr = master.Name(&cfg.Option)
-	n.group = master.New(n.life, &n.cfg.Option, n.cfg.Clock, n.asideOption)
+	aside := func(o rueidis.ClientOption) rueidis.ClientOption { return asideOption(n.life, &n.cfg.Option, o, &n.conns) }
+	n.group = master.New(n.life, &n.cfg.Option, n.cfg.Clock, aside, n.cfg.Cluster.of())
 	n.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
 		backoff.WithMaxElapsedTime(0))
-	n.conns.life, n.conns.wake, n.conns.open = n.life, n.lanes.wake, map[*watchedConn]struct{}{}
+	n.conns.begin(n.life, n.lanes.wake)
 	n.lanes.index, n.lanes.signal, n.lanes.pace.most = cfg.Index, make(chan struct{}, 1), paceFirst
 	n.lanes.steady = func() clock.Steady { _, steady := n.cfg.Clock(); return steady }
 	n.health.Store(&Health{Err: wire.ErrConnecting})

@@ -39,9 +39,9 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 		return "Standalone.EnableRedirect", "list independent masters: a redirect would move a vote"
 	case o.ReplicaOnly:
 		return "ReplicaOnly", "list independent masters: a replica has no vote"
-	case o.SendToReplicas != nil:
+	case o.SendToReplicas != nil && kind != "slot":
 		return "SendToReplicas", "list independent masters: a replica has no vote"
-	case o.ClusterOption.ShardsRefreshInterval != 0 || o.ClusterOption.MaxMovedRedirections != 0:
+	case kind != "slot" && (o.ClusterOption.ShardsRefreshInterval != 0 || o.ClusterOption.MaxMovedRedirections != 0):
 		return "ClusterOption", "list standalone masters: a cluster is one failure domain"
 	case o.ConnLifetime != 0:
 		return "ConnLifetime", "leave it 0: rueidis sends a command again when a connection expires"

@@ -30,6 +30,7 @@ type Cluster struct {
 // ClusterOptions changes the defaults of StartCluster.
 type ClusterOptions struct {
 	Masters  int      // 3 by default; fewer cannot replace one of them
+	Empty    int      // so many of the masters, the last ones, have no slots at first
 	Replicas int      // of each master; 1 by default
 	Args     []string // of every server, such as "--min-replicas-to-write", "1"
 
@@ -37,7 +38,7 @@ type ClusterOptions struct {
 	NodeTimeout time.Duration
 }
 
-// StartCluster starts a cluster in which every master has the same number of slots. It
+// StartCluster starts a cluster in which every master that is not Empty has the same number of slots. It
 // returns when every server calls the cluster well and knows the role of every other one,
 // and all replicas are in step with their masters.
 func StartCluster(tb testing.TB, o ClusterOptions) *Cluster {
@@ -62,8 +63,8 @@ func StartCluster(tb testing.TB, o ClusterOptions) *Cluster {
 		c.ids = append(c.ids, s.MustDo("CLUSTER", "MYID").(string))
 		// Two masters with the same epoch would have to sort that out first.
 		s.MustDo("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
-		if i < masters {
-			s.MustDo("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/masters), strconv.Itoa(slots*(i+1)/masters-1))
+		if full := masters - o.Empty; i < full {
+			s.MustDo("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/full), strconv.Itoa(slots*(i+1)/full-1))
 		}
 	}
 	var met time.Time
