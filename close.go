@@ -79,15 +79,24 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 		giveUp() // New has failed
 	}
 	var cut atomic.Bool
+	var closing sync.WaitGroup
 	for _, sh := range m.shards {
 		last := sh.dog.ReleaseAll()
 		for _, n := range sh.ensemble.Nodes() {
+			closing.Add(1)
 			m.life.running.Go(func() {
+				defer closing.Done()
 				if !n.Close(patience, last, sh.dog.Last()) && used {
 					cut.Store(true)
 				}
 			})
 		}
+	}
+	if m.cluster != nil {
+		m.life.running.Go(func() {
+			closing.Wait() // a node may dial the master of its slot for a release
+			m.cluster.Close()
+		})
 	}
 	inTime := await(limit, drained(&m.life.running))
 	leases, nodes := 0, 0

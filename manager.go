@@ -21,6 +21,7 @@ type Manager struct {
 	cfg       *settings
 	clock     *clock.Clock
 	nodes     []*node.Node  // of all shards
+	cluster   *node.Cluster // of NewCluster; nil from New
 	shards    []*shard      // one, of all names; from NewCluster, one for each bucket
 	prefixed  int           // length of the keys' prefix, which all shards have
 	greeted   chan struct{} // capacity 1: a node's state has changed; never closed
@@ -70,7 +71,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if err != nil {
 		return nil, err
 	}
-	m, err := build(by, cfg, []list{{cfg.Prefix, nodes}})
+	m, err := build(by, cfg, []list{{cfg.Prefix, nodes}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +88,9 @@ type list struct {
 }
 
 // build returns a Manager whose goroutines do not run. The prefixes of all lists have one length.
-func build(by *clock.Clock, cfg *settings, lists []list) (*Manager, error) {
+func build(by *clock.Clock, cfg *settings, lists []list, cluster *node.Cluster) (*Manager, error) {
 	m := &Manager{
-		cfg: cfg, clock: by, events: bus.New(weight), reporter: report.New(cfg.Log),
+		cfg: cfg, clock: by, cluster: cluster, events: bus.New(weight), reporter: report.New(cfg.Log),
 		prefixed: len(lists[0].prefix), greeted: make(chan struct{}, 1), life: life{closed: make(chan struct{})},
 	}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
@@ -116,6 +117,9 @@ func (m *Manager) open(ctx context.Context) error {
 // start starts all goroutines of a Manager, for Close to join.
 func (m *Manager) start() {
 	go m.reporter.Run(m.telemetry.meters) // not in running: it ends last, because the others report to it
+	if m.cluster != nil {
+		m.life.running.Go(m.cluster.Run)
+	}
 	for _, sh := range m.shards {
 		sh.run(&m.life.running)
 	}

@@ -316,14 +316,20 @@ type settings struct {
 
 // newSettings applies defaults, then options, then checks what they add up to.
 func newSettings(nodes []rueidis.ClientOption, opts []Option) (*settings, error) {
-	s := &settings{Config: config.Default(len(nodes))}
+	s := withOptions(len(nodes), opts)
+	return s, invalid(s.Complete(nodes))
+}
+
+// withOptions applies defaults, then options.
+func withOptions(nodes int, opts []Option) *settings {
+	s := &settings{Config: config.Default(nodes)}
 	s.Log = slog.New(warnings{slog.Default().Handler()})
 	for _, o := range opts {
 		if o != nil {
 			o.manager(s)
 		}
 	}
-	return s, invalid(s.Complete(nodes))
+	return s
 }
 
 // lease returns the terms of a lease with these options, and what its call asks for.

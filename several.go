@@ -47,6 +47,9 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 			return nil, err
 		}
 	}
+	if err := m.sameBucket(sorted); err != nil {
+		return nil, err
+	}
 	t, limit, err := m.cfg.lease(opts)
 	if err == nil {
 		err = exclusiveOnly(limit.Kind, "AcquireAll", "leave it out, or acquire one name after the other, in one order everywhere")

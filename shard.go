@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/queue"
@@ -37,7 +38,12 @@ type shard struct {
 }
 
 // of returns the shard of a name.
-func (m *Manager) of(string) *shard { return m.shards[0] }
+func (m *Manager) of(name string) *shard {
+	if len(m.shards) == 1 {
+		return m.shards[0]
+	}
+	return m.shards[master.Bucket(name)]
+}
 
 // key returns the key of a name.
 func (sh *shard) key(name string) string { return wire.LockKey(sh.prefix, name) }
@@ -52,7 +58,7 @@ func newShard(m *Manager, prefix string, first int, nodes []rueidis.ClientOption
 		Nodes: nodes, First: first, Timeout: cfg.Terms.Timeout, Clock: m.clock, Report: m.reporter, Closing: m.life.ending, Events: sh,
 		Node: node.Config{
 			Prefix: prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
-			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
+			Cluster: m.cluster, Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
 			Rollout: cfg.Rollout,
 		},
 	})

@@ -222,7 +222,7 @@ func shortOfCPU(e *ensemble.Ensemble, nodes []*NodeError, timeout time.Duration)
 	late := e.Late(e.Clock.Steady())
 	for _, n := range nodes {
 		switch {
-		case e.Nodes()[n.Node].Unread():
+		case e.Nodes()[n.Node-e.First()].Unread():
 			n.Err = fmt.Errorf("%w; this process was short of CPU: an answer lies unread", n.Err)
 		case late >= timeout/2:
 			n.Err = fmt.Errorf("%w; this process was short of CPU: it has read answers %v late", n.Err, late.Round(time.Millisecond))

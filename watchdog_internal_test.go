@@ -22,7 +22,7 @@ func TestALeaseThatIsOverDoesNotCountAsAtRisk(t *testing.T) {
 	nodes := Addrs("127.0.0.1:1")
 	cfg, err := newSettings(nodes, []Option{WithPrefix("")})
 	require.NoError(t, err)
-	m, err := build(clock.New(), cfg, []list{{"", nodes}})
+	m, err := build(clock.New(), cfg, []list{{"", nodes}}, nil)
 	require.NoError(t, err)
 	l := &Lease{m: m, lock: &hold.Lock{}, values: context.Background()}
 	(*tenant)(l).Report(hold.Event{What: hold.AtRisk, State: quorum.StateAtRisk})

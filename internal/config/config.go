@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -57,6 +58,7 @@ type Config struct {
 	ObserveEvery            time.Duration
 	Terms                   Terms // of leases without options of their own
 	Nodes                   int
+	Cluster                 bool // the nodes are the buckets of a whole cluster
 }
 
 // Default returns the settings of a Manager without options.
@@ -76,6 +78,16 @@ func (c *Config) Complete(nodes []rueidis.ClientOption) *Problem {
 		return p
 	}
 	return c.complete(&c.Terms)
+}
+
+// CompleteCluster is Complete for a whole cluster. node is one of its buckets: they differ in the tag.
+func (c *Config) CompleteCluster(node *rueidis.ClientOption) *Problem {
+	c.Cluster = true
+	if strings.ContainsAny(c.Prefix, "{}") {
+		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "must not have a brace with NewCluster, which puts hash tags of its own before it",
+			Fix: "leave the braces out; names with one {tag} are in one bucket"}
+	}
+	return c.Complete([]rueidis.ClientOption{*node})
 }
 
 // RegisterCap is how far a grant may move a fencing register ahead of a node's clock. It

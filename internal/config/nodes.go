@@ -114,6 +114,9 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 	for i := range nodes {
 		kind, name := master.Name(&nodes[i])
 		of := fmt.Sprintf("node %d (%s), which is a failover group", i, name)
+		if c.Cluster {
+			of = "a cluster"
+		}
 		switch {
 		case kind == "":
 			continue
@@ -134,6 +137,11 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 			return &Problem{What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
 				Bound: fmt.Sprintf("has another hash tag than node %d (%s), and all keys have one prefix", slot, master.SlotTag(&nodes[slot])),
 				Fix:   "use one tag, and a cluster of its own for each node: the slots of one cluster are not independent"}
+		case c.Cluster:
+			continue
+		case kind == "slot" && master.IsBucket(master.SlotTag(&nodes[i])):
+			return &Problem{What: "node", Value: fmt.Sprintf("%d (%s)", i, name), Bound: "has a hash tag that belongs to NewCluster",
+				Fix: "choose another tag, or use NewCluster"}
 		case kind == "slot" && wire.HashTag(c.Prefix) != master.SlotTag(&nodes[i]):
 			return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has to begin with the hash tag of " + of,
 				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", master.SlotTag(&nodes[i])+":")}

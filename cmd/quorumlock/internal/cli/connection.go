@@ -39,11 +39,12 @@ type connection struct {
 	// By complete, for each node.
 	options []rueidis.ClientOption
 	groups  []string // the nodes that are failover groups
+	cluster bool     // the one node is a whole cluster
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of Redis masters,\nor paths of Unix sockets;\n"+
-		"a failover group is sentinel:SET@SENTINELS\nor slot:{TAG}@NODES: HOST:PORT+HOST:PORT+…\n")
+		"a failover group is sentinel:SET@SENTINELS\nor slot:{TAG}@NODES: HOST:PORT+HOST:PORT+…;\na whole cluster is cluster:NODES\n")
 	f.StringVar(&c.prefix, "prefix", config.DefaultPrefix, "`TEXT` that all keys begin with\n")
 	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
 	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
@@ -150,6 +151,9 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 	if c.window > 0 && c.window >= c.guard {
 		return nil, usagef("--failover-window %v: has to be below --restart-guard (%v), by the longest TTL; give every client the same two", c.window, c.guard)
 	}
+	if c.cluster && len(options) > 1 {
+		return nil, usagef("--nodes: a whole cluster stands alone: the servers of a cluster are no independent nodes")
+	}
 	if len(options) > config.MaxNodes {
 		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), config.MaxNodes)
 	}
@@ -173,7 +177,11 @@ func isURL(text string) bool {
 func (c *connection) node(i int, text string) (rueidis.ClientOption, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	name, list, group := strings.Cut(rest, "@")
-	if !group || kind != "sentinel" && kind != "slot" {
+	whole := kind == "cluster" && strings.ContainsAny(rest, ":+") // or else it is the name of a host
+	switch {
+	case whole:
+		c.cluster, list = true, rest
+	case !group || kind != "sentinel" && kind != "slot":
 		return quorumlock.Addrs(text)[0], checkAddress(i, text)
 	}
 	addrs := strings.Split(list, "+")
@@ -183,6 +191,9 @@ func (c *connection) node(i int, text string) (rueidis.ClientOption, error) {
 		}
 	}
 	c.groups = append(c.groups, text)
+	if whole {
+		return rueidis.ClientOption{InitAddress: addrs}, nil
+	}
 	if kind == "sentinel" {
 		return quorumlock.Sentinel(name, addrs...), nil
 	}
@@ -297,6 +308,9 @@ func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*q
 	}
 	if c.window > 0 {
 		opts = append(opts, quorumlock.WithFailover(c.window))
+	}
+	if c.cluster {
+		return quorumlock.NewCluster(ctx, c.options[0], opts...)
 	}
 	return quorumlock.New(ctx, slices.Clone(c.options), opts...)
 }

@@ -1,0 +1,95 @@
+package quorumlock
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// NewCluster connects to a whole Redis Cluster and returns a Manager that spreads the names over its masters: for more
+// leases than one server carries. o is what the program gives to rueidis.NewClient: seeds, password, TLS, dial function.
+// List five nodes of the cluster, at least three, and the same ones on every client: a majority of them has to name the
+// master of a slot. For names that need no more than one server, ClusterSlot is lighter.
+//
+// A name is in one of 16 buckets: by the hash of the name, or of its {tag} as in Redis Cluster. Each bucket has one hash
+// slot, and is a failover group as of ClusterSlot, so NewCluster needs WithRestartGuard and WithFailover, the same ones on every
+// client; docs/managed.md says what keeps a lock safe through a failover. The names of a bucket are not granted for the time of the guard
+// after its master has changed; leases that are held go on, and the other buckets, too. AcquireAll needs names of one bucket:
+// give them one {tag}. WithPrefix has no brace.
+//
+// Manager.Nodes, events and errors have a node for each bucket, with its number. NewCluster and Manager.Ready succeed while more than half
+// of the buckets can be used: a call for a name of another one waits, or returns ErrNoQuorum. Manager.List scans one bucket
+// after the other.
+//
+// NewCluster returns the errors of New, and ErrInvalid (an *InvalidError) for fewer than three seeds: its text lists the
+// nodes of the cluster. ctx bounds NewCluster alone.
+func NewCluster(ctx context.Context, o rueidis.ClientOption, opts ...Option) (*Manager, error) {
+	if ctx == nil {
+		return nil, errNilContext()
+	}
+	return newCluster(ctx, clock.New(), o, opts)
+}
+
+// newCluster is NewCluster with the clock of a test.
+func newCluster(ctx context.Context, by *clock.Clock, o rueidis.ClientOption, opts []Option) (*Manager, error) {
+	lists := make([]list, master.Buckets)
+	for b := range lists {
+		one := o
+		one.InitAddress = master.SlotOption(master.BucketTag(b), o.InitAddress).InitAddress
+		lists[b].nodes = []rueidis.ClientOption{one}
+	}
+	cfg := withOptions(1, opts)
+	err := invalid(cfg.CompleteCluster(&lists[0].nodes[0]))
+	if err == nil && len(o.InitAddress) < leastSeeds {
+		err = fewSeeds(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for b := range lists {
+		lists[b].prefix = master.BucketTag(b) + cfg.Prefix
+	}
+	m, err := build(by, cfg, lists, node.NewCluster(&lists[0].nodes[0], len(lists)))
+	if err != nil {
+		return nil, err
+	}
+	return m, m.open(ctx)
+}
+
+// leastSeeds is how many nodes of a cluster a client lists: with fewer, one that is cut off has a majority or a veto.
+const leastSeeds = 3
+
+// fewSeeds returns the error of a list of seeds that is too short.
+func fewSeeds(ctx context.Context, o rueidis.ClientOption) error {
+	e := &InvalidError{What: "InitAddress", Value: strconv.Itoa(len(o.InitAddress)) + " addresses",
+		Bound: "has to list at least 3 nodes of the cluster: a majority of them names the master of a bucket"}
+	addrs, err := node.ClusterMembers(ctx, o)
+	switch {
+	case err != nil:
+		e.Fix, e.Err = "list five nodes of the cluster; "+strings.Join(o.InitAddress, ", ")+" did not name them: "+oneLine(err.Error()), err
+	case len(addrs) < leastSeeds:
+		e.Fix = "use a cluster of 3 masters or more; this one has " + strconv.Itoa(len(addrs)) + " nodes"
+	default:
+		e.Fix = "list the same ones on every client, such as " + oneLine(strings.Join(slices.Clip(addrs[:min(len(addrs), 5)]), ", "))
+	}
+	return e
+}
+
+// sameBucket returns an error unless all names are of one shard.
+func (m *Manager) sameBucket(names []string) error {
+	for _, name := range names[1:] {
+		if m.of(name) != m.of(names[0]) {
+			return &InvalidError{What: "names", Value: quoted([]string{names[0], name}),
+				Bound: "are of buckets " + strconv.Itoa(m.of(names[0]).first) + " and " + strconv.Itoa(m.of(name).first) + " of the cluster",
+				Fix:   "give them one {tag}, as in {order/7}/stock and {order/7}/invoice"}
+		}
+	}
+	return nil
+}
