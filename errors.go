@@ -12,7 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/otel"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -146,17 +145,6 @@ type QuorumError struct {
 // problems has those of the others, by node.
 func noQuorum(e *ensemble.Ensemble, op, name string, got int, problems []error) *QuorumError {
 	return &QuorumError{Op: op, Name: name, Need: e.Quorum(), Got: got, of: e.Size(), Nodes: nodeErrors(e, problems)}
-}
-
-// noQuorum is the error of an operation that concerns all nodes.
-func (m *Manager) noQuorum(op string, got int, problems []error) *QuorumError {
-	err := &QuorumError{Op: op, Need: quorum.Size(len(m.nodes)), Got: got, of: len(m.nodes)}
-	for i, problem := range problems {
-		if problem != nil {
-			err.Nodes = append(err.Nodes, nodeError(i, m.nodes[i].Addr(), problem))
-		}
-	}
-	return err
 }
 
 // enough returns nil when a quorum gave good answers, and the error otherwise.

@@ -90,6 +90,22 @@ func ExampleClusterSlot() {
 	_ = m.Close(ctx)
 }
 
+// Names spread over the masters of a whole cluster.
+func ExampleNewCluster() {
+	ctx := context.Background()
+	m, err := quorumlock.NewCluster(ctx, rueidis.ClientOption{InitAddress: []string{"cluster-a:6379", "cluster-b:6379", "cluster-c:6379", "cluster-d:6379", "cluster-e:6379"}},
+		quorumlock.WithTTL(12*time.Second), quorumlock.WithFailover(2*time.Second), quorumlock.WithRestartGuard(14*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	leases, err := m.AcquireAll(ctx, []string{"{order/7}/stock", "{order/7}/invoice"}) // of one bucket
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = leases.Release(ctx)
+	_ = m.Close(ctx)
+}
+
 // Try once, and print the holder on failure.
 func ExampleManager_TryAcquire() {
 	ctx := context.Background()

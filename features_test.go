@@ -22,7 +22,7 @@ var rewriteFeatures = flag.Bool("rewrite", false, "write the files of each featu
 // down. 8 are enough: the option, the operation and its room in Lua, the decision, the kind in campaign.
 var kindFiles = map[string]int{
 	"shared lease":   37,
-	"permit":         18,
+	"permit":         17,
 	"resumed handle": 15,
 }
 

@@ -98,8 +98,7 @@ func (o ttlOption) renew(t *config.Terms) { o.leaseOption(t) }
 
 type leaseOption func(*config.Terms)
 
-func (o leaseOption) manager(c *settings) { o(&c.Terms) }
-
+func (o leaseOption) manager(c *settings)     { o(&c.Terms) }
 func (o leaseOption) acquire(t *config.Terms) { o(t) }
 
 type acquireOption func(*config.Terms)

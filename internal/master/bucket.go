@@ -29,7 +29,7 @@ func Bucket(name string) int {
 	if tag := wire.HashTag(name); tag != "" {
 		name = tag[1 : len(tag)-1]
 	}
-	return slotOf(name) / (slots / Buckets)
+	return slotOf(name) / (hashSlots / Buckets)
 }
 
 // slotOf returns the hash slot of a text without a hash tag: CRC16 (XMODEM), as the cluster specification has it.
@@ -38,7 +38,7 @@ func slotOf(text string) int {
 	for i := range len(text) {
 		crc = crc<<8 ^ crc16[byte(crc>>8)^text[i]]
 	}
-	return int(crc & (slots - 1))
+	return int(crc & (hashSlots - 1))
 }
 
 // crc16 has the CRC of each byte.

@@ -22,9 +22,9 @@ type Cluster struct {
 
 // NewCluster returns the cluster with these seeds, which the option of each of its slots has. aside completes the
 // option of a connection to a seed. Nothing is dialled before the first question; the questions end with life.
-func NewCluster(life context.Context, o *rueidis.ClientOption, slots int, aside func(rueidis.ClientOption) rueidis.ClientOption) *Cluster {
+func NewCluster(life context.Context, o *rueidis.ClientOption, nodes int, aside func(rueidis.ClientOption) rueidis.ClientOption) *Cluster {
 	c := &Cluster{life: life, voters: newSlotOwner(life, o, aside)}
-	c.voters.askers = int32(1 + 2*slots) // Run, and the worker and the subscriber of each slot that dials
+	c.voters.askers = int32(1 + 2*nodes) // Run, and the worker and the subscriber of each slot that dials
 	return c
 }
 

@@ -12,16 +12,16 @@ import (
 type Cluster struct {
 	cancel context.CancelFunc
 	conns  conns
-	slots  *master.Cluster
+	seeds  *master.Cluster
 }
 
 // NewCluster returns the cluster of this many Nodes. option is that of one of them. Nothing is sent before Run.
-func NewCluster(option *rueidis.ClientOption, slots int) *Cluster {
+func NewCluster(option *rueidis.ClientOption, nodes int) *Cluster {
 	c := &Cluster{}
 	life, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	c.conns.begin(life, func() {})
-	c.slots = master.NewCluster(life, option, slots, func(o rueidis.ClientOption) rueidis.ClientOption {
+	c.seeds = master.NewCluster(life, option, nodes, func(o rueidis.ClientOption) rueidis.ClientOption {
 		return asideOption(life, option, o, &c.conns)
 	})
 	return c
@@ -32,11 +32,11 @@ func (c *Cluster) of() *master.Cluster {
 	if c == nil {
 		return nil
 	}
-	return c.slots
+	return c.seeds
 }
 
 // Run asks until Close. It must be called once.
-func (c *Cluster) Run() { c.slots.Run() }
+func (c *Cluster) Run() { c.seeds.Run() }
 
 // Close ends Run and the connections to the seeds. The Nodes have to be closed.
 func (c *Cluster) Close() {

@@ -44,7 +44,9 @@ func New(cfg Config) *Node {
 	n.link = link{cfg: &n.cfg, meter: newMeter(cfg.Drift), vote: vote.New(cfg.Guard, cfg.Drift), start: time.Now()}
 	n.life, n.cancel = context.WithCancel(context.Background())
 	_, n.addr = master.Name(&cfg.Option)
-	aside := func(o rueidis.ClientOption) rueidis.ClientOption { return asideOption(n.life, &n.cfg.Option, o, &n.conns) }
+	aside := func(o rueidis.ClientOption) rueidis.ClientOption {
+		return asideOption(n.life, &n.cfg.Option, o, &n.conns)
+	}
 	n.group = master.New(n.life, &n.cfg.Option, n.cfg.Clock, aside, n.cfg.Cluster.of())
 	n.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
