@@ -106,7 +106,7 @@ func build(by *clock.Clock, cfg *settings, lists []list, cluster *node.Cluster) 
 		m.shards, m.nodes = append(m.shards, sh), append(m.nodes, sh.ensemble.Nodes()...)
 	}
 	var err error
-	m.telemetry, err = newTelemetry(cfg, m.nodes, by, m.reporter)
+	m.telemetry, err = newTelemetry(cfg, m.nodes, m.shards[0].ensemble.Size(), by, m.reporter)
 	return m, err
 }
 

@@ -55,13 +55,14 @@ type telemetry struct {
 	tracer trace.Tracer      // of the option; nil without the option
 	meters *otel.Instruments // nil without a provider
 
-	nodes    int
+	nodes    int // that a lease is on
 	clock    *clock.Clock
 	reporter *report.Reporter
 }
 
-func newTelemetry(c *settings, nodes []*node.Node, by *clock.Clock, reporter *report.Reporter) (*telemetry, error) {
-	t := &telemetry{nodes: len(nodes), clock: by, reporter: reporter}
+// newTelemetry makes the telemetry of a Manager. A lease is on each of this many of the nodes.
+func newTelemetry(c *settings, nodes []*node.Node, each int, by *clock.Clock, reporter *report.Reporter) (*telemetry, error) {
+	t := &telemetry{nodes: each, clock: by, reporter: reporter}
 	if c.telemetry.tracers != nil {
 		t.tracer = newTracer(c.telemetry.tracers)
 	}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,24 @@ func TestANodeMayBeAFailoverGroup(t *testing.T) {
 	}
 }
 
+func TestTheNodesMayBeAWholeCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{})
+	nodes := []string{"cluster:" + strings.Join(c.Addrs()[:3], "+")}
+	flags := []string{"--restart-guard", "4s", "--failover-window", "2s"}
+	got := invoke(t, nodes, append([]string{"run", "job", "--ttl", "2s", "--wait", "1m"}, append(flags, "--", "echo", "ran")...)...)
+	assert.Equal(t, 0, got.code, got.stderr)
+	assert.Equal(t, "ran\n", got.stdout)
+	got = invoke(t, nodes, append([]string{"inspect", "job"}, flags...)...)
+	assert.Equal(t, 0, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "free")
+	got = invoke(t, nodes, append([]string{"list"}, flags...)...)
+	assert.Equal(t, 0, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "0 locks")
+	got = invoke(t, nodes, append([]string{"doctor"}, flags...)...)
+	assert.Equal(t, exitUsage, got.code, got.stderr)
+}
+
 func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
 	t.Parallel()
 	got := invoke(t, []string{"127.0.0.1:1"}, "inspect", "job", "--restart-guard", "5s", "--failover-window", "5s")
@@ -56,6 +75,10 @@ func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
 		"sentinel:locks@127.0.0.1:1":    "--restart-guard: is needed for node 0 (sentinel:locks)",
 		"slot:{locks}@127.0.0.1:1":      "--restart-guard: is needed for node 0 (slot:{locks})",
 		"sentinel:locks@127.0.0.1:1+,b": `node 0 is not HOST:PORT`,
+
+		"cluster:127.0.0.1:1+127.0.0.1:2+127.0.0.1:3":             "--restart-guard: is needed for a cluster",
+		"cluster:127.0.0.1:1+127.0.0.1:2+127.0.0.1:3,127.0.0.1:4": "a whole cluster stands alone",
+		"cluster:127.0.0.1:1+b":                                   "node 0 is not HOST:PORT",
 	} {
 		got = invoke(t, []string{nodes}, "inspect", "job")
 		assert.Contains(t, got.stderr, want, nodes)

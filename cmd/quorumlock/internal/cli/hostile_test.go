@@ -111,7 +111,7 @@ func TestNoCommandRepeatsThePasswordOfAURL(t *testing.T) {
 		"redis://user:secret@127.0.0.1:1", "rediss://user:secret@127.0.0.1:1/0", "user:secret@127.0.0.1:1", "redis://:secret@127.0.0.1",
 		":secret@127.0.0.1:1", "secret@127.0.0.1:1", "user:secret,secret@127.0.0.1:1", "redis://user:secret/@secret@127.0.0.1:1", "redis://secret",
 		"127.0.0.1:1,redis://user:secret@127.0.0.1:2", "sentinel:locks@redis://user:secret@127.0.0.1:1", "sentinel:locks@user:secret@127.0.0.1:1",
-		"sentinel://user:secret@127.0.0.1:1/locks", "slot:{a}@127.0.0.1:1+user:secret@127.0.0.1:2", "redis+sentinel://:secret@127.0.0.1:1", "unix://user:secret@/tmp/s",
+		"sentinel://user:secret@127.0.0.1:1/locks", "slot:{a}@127.0.0.1:1+user:secret@127.0.0.1:2", "cluster:127.0.0.1:1+user:secret@127.0.0.1:2", "redis+sentinel://:secret@127.0.0.1:1", "unix://user:secret@/tmp/s",
 	} {
 		for _, args := range [][]string{
 			{"inspect", "job"}, {"doctor"}, {"bench"}, {"run", "job", "--wait", "0", "--", "true"}, {"list"}, {"revoke", "job"}, {"doctor", "--failover"},
