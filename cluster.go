@@ -60,7 +60,7 @@ func newCluster(ctx context.Context, by *clock.Clock, o rueidis.ClientOption, op
 	if err != nil {
 		return nil, err
 	}
-	return m, m.open(ctx)
+	return opened(ctx, m)
 }
 
 // leastSeeds is how many nodes of a cluster a client lists: with fewer, one that is cut off has a majority or a veto.

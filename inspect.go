@@ -263,7 +263,8 @@ type LeaseStatus struct {
 // Wanted counts the callers of this process at once. What the nodes say of others comes with the answers to the
 // next renewal after the first call that has shown the lease: before it, Waiters may be missing and Asked is false. From then on
 // the Manager keeps some 250 bytes more for that lease, with three nodes. The program that has the lease learns nothing of the call.
-func (m *Manager) Leases() (all []LeaseStatus) {
+func (m *Manager) Leases() []LeaseStatus {
+	all := []LeaseStatus{}
 	for _, sh := range m.shards {
 		all = append(all, sh.leases()...)
 	}

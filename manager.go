@@ -85,7 +85,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if len(nodes)%2 == 0 {
 		m.reporter.Warn("an even number of nodes tolerates no more failures than one node less", "nodes", len(nodes))
 	}
-	return m, m.open(ctx)
+	return opened(ctx, m)
 }
 
 // list is the nodes of a shard, and the prefix of its keys.
@@ -110,15 +110,15 @@ func build(by *clock.Clock, cfg *settings, lists []list, cluster *node.Cluster) 
 	return m, err
 }
 
-// open starts a Manager, and closes it if New cannot succeed.
-func (m *Manager) open(ctx context.Context) error {
+// opened starts a Manager, and closes it if New cannot succeed.
+func opened(ctx context.Context, m *Manager) (*Manager, error) {
 	m.start()
 	first := startup{m: m, began: m.clock.Steady(), wait: m.cfg.StartupWait}
-	err := first.await(ctx)
-	if err != nil {
+	if err := first.await(ctx); err != nil {
 		_ = m.Close(ctx)
+		return nil, err
 	}
-	return err
+	return m, nil
 }
 
 // start starts all goroutines of a Manager, for Close to join.

@@ -193,7 +193,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 			assert.Equal(t, c.config, errors.As(err, &config))
 		})
 	}
-	term, err := ownerOf(ownerLine, 12182, true)
+	term, err := ownerOf(ownersIn(ownerLine, true), 12182)
 	require.NoError(t, err)
 	assert.Equal(t, "a.example:6379", term.Addr, "the name that is in the certificate")
 	strangers := "dd44 :0@0 slave,fail,noaddr 9a1c 0 0 0 disconnected\nee55 10.0.0.5:6379@16379 handshake - 0 0 0 connected\n"

@@ -37,15 +37,14 @@ func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (know view, 
 	if err != nil {
 		return view{}, err
 	}
-	know.text = strings.TrimPrefix(text, "txt:")
-	know.id, know.peers = membersIn(know.text)
-	know.size = len(know.peers)
+	text = strings.TrimPrefix(text, "txt:")
+	know.id, know.peers = membersIn(text)
+	know.size, know.owners = len(know.peers), ownersIn(text, s.withTLS)
 	return know, nil
 }
 
-func (s *slotOwner) term(know view, slot int) (Term, error) {
-	return ownerOf(know.text, slot, s.withTLS)
-}
+// term returns the term in which a slot is now.
+func (s *slotOwner) term(know view, slot int) (Term, error) { return ownerOf(know.owners, slot) }
 
 // membersIn returns the ids in the reply to CLUSTER NODES: that of the node which answers, and
 // those of all nodes of the cluster, masters and replicas, those that are down as well.
@@ -107,40 +106,58 @@ func addrIn(field string, withTLS bool) (addr string, ok bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// ownerOf reads the reply to CLUSTER NODES. A line is
-//
-//	id ip:port@bus[,hostname] flags master ping pong epoch link slot slot …
-func ownerOf(text string, slot int, withTLS bool) (Term, error) {
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 9 || !slices.Contains(strings.Split(fields[2], ","), "master") || !owns(fields[8:], slot) {
-			continue
-		}
-		epoch, err := strconv.ParseInt(fields[6], 10, 64)
-		addr, ok := addrIn(fields[1], withTLS)
-		if err != nil || epoch < 0 || !ok {
-			return Term{}, errors.New("CLUSTER NODES: reply not understood")
-		}
-		return Term{Addr: addr, Epoch: epoch}, nil
-	}
-	return Term{}, fmt.Errorf("nobody owns hash slot %d: assign it, if no failover is going on", slot)
+// owned is a range of slots, and the master that owns it.
+type owned struct {
+	first, last int
+	term        Term
+	err         error // the line is not understood
 }
 
-// owns reports whether one of these ranges has the slot. A range in brackets is a slot that
-// is being moved. owns skips it: the owner lists the slot without brackets as well.
-func owns(ranges []string, slot int) bool {
-	for _, r := range ranges {
-		first, last, found := strings.Cut(r, "-")
-		if !found {
-			last = first
+// ownersIn reads the reply to CLUSTER NODES. A line is
+//
+//	id ip:port@bus[,hostname] flags master ping pong epoch link slot slot …
+//
+// A range in brackets is a slot that is being moved. It is skipped: the owner lists the slot without brackets as well.
+func ownersIn(text string, withTLS bool) (all []owned) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 9 || !slices.Contains(strings.Split(fields[2], ","), "master") {
+			continue
 		}
-		low, errLow := strconv.Atoi(first)
-		high, errHigh := strconv.Atoi(last)
-		if errLow == nil && errHigh == nil && low <= slot && slot <= high {
-			return true
+		var of owned
+		epoch, err := strconv.ParseInt(fields[6], 10, 64)
+		addr, ok := addrIn(fields[1], withTLS)
+		if of.term = (Term{Addr: addr, Epoch: epoch}); err != nil || epoch < 0 || !ok {
+			of.err = errors.New("CLUSTER NODES: reply not understood")
+		}
+		for _, r := range fields[8:] {
+			first, last, found := strings.Cut(r, "-")
+			if !found {
+				last = first
+			}
+			var low, high error
+			of.first, low = strconv.Atoi(first)
+			of.last, high = strconv.Atoi(last)
+			if low == nil && high == nil {
+				all = append(all, of)
+			}
 		}
 	}
-	return false
+	return all
+}
+
+// ownerOf returns the term of the master that owns a slot.
+func ownerOf(all []owned, slot int) (Term, error) {
+	for _, of := range all {
+		switch {
+		case slot < of.first || of.last < slot:
+		case of.err != nil:
+			return Term{}, of.err
+		default:
+			return of.term, nil
+		}
+	}
+	return Term{}, fmt.Errorf("nobody owns hash slot %d: assign it, if no failover is going on", slot)
 }
 
 // movesAway reports whether the node that gave this reply to CLUSTER NODES is about to move the slot to another

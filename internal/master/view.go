@@ -20,11 +20,11 @@ type Term struct {
 
 // view is what one voter knows of the group.
 type view struct {
-	named Term     // by a Sentinel
-	text  string   // of a cluster node: its reply to CLUSTER NODES
-	id    string   // of the voter, the same at each of its addresses; "" if it is not allowed to say it
-	peers []string // ids of the others that it knows, perhaps with its own
-	size  int      // how many voters it knows, itself included
+	named  Term     // by a Sentinel
+	owners []owned  // of slots, by a cluster node
+	id     string   // of the voter, the same at each of its addresses; "" if it is not allowed to say it
+	peers  []string // ids of the others that it knows, perhaps with its own
+	size   int      // how many voters it knows, itself included
 	// unidentified is why id or peers are unknown. Without an id, two addresses of this voter
 	// would count as two.
 	unidentified *wire.ConfigError
