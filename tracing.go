@@ -60,7 +60,6 @@ type telemetry struct {
 	reporter *report.Reporter
 }
 
-// newTelemetry makes the telemetry of a Manager. A lease is on each of this many of the nodes.
 func newTelemetry(c *settings, nodes []*node.Node, each int, by *clock.Clock, reporter *report.Reporter) (*telemetry, error) {
 	t := &telemetry{nodes: each, clock: by, reporter: reporter}
 	if c.telemetry.tracers != nil {

@@ -106,13 +106,6 @@ func addrIn(field string, withTLS bool) (addr string, ok bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// owned is a range of slots, and the master that owns it.
-type owned struct {
-	first, last int
-	term        Term
-	err         error // the line is not understood
-}
-
 // ownersIn reads the reply to CLUSTER NODES. A line is
 //
 //	id ip:port@bus[,hostname] flags master ping pong epoch link slot slot …

@@ -30,6 +30,13 @@ type view struct {
 	unidentified *wire.ConfigError
 }
 
+// owned is a range of slots, and the master that owns it.
+type owned struct {
+	first, last int
+	term        Term
+	err         error // of a line that is not understood
+}
+
 // strange reports whether neither of two voters knows the other: they choose the masters of
 // two groups.
 func (a view) strange(b view) bool {
