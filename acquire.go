@@ -254,12 +254,15 @@ func (c *call) fill(l *Lease, lock *hold.Lock) *Lease {
 	return l
 }
 
-// Open implements campaign.Caller: a lock and its first lease in one allocation.
+// leaseAndLock is a lock and its first lease in one allocation.
+type leaseAndLock struct {
+	lease Lease
+	lock  hold.Lock
+}
+
+// Open implements campaign.Caller.
 func (c *call) Open() (*hold.Lock, hold.Tenant) {
-	both := &struct {
-		lease Lease
-		lock  hold.Lock
-	}{}
+	both := &leaseAndLock{}
 	c.lease = c.fill(&both.lease, &both.lock)
 	return &both.lock, (*tenant)(c.lease)
 }

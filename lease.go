@@ -37,11 +37,13 @@ type Lease struct {
 	asked atomic.Bool
 	risky bool // counted as at risk; only Report uses it
 	mode  otel.Mode
+	// settled means that err is final: after a release, the nodes have answered, or Release waits no longer.
+	// With mu, and up here because it costs no memory here.
+	settled bool
 
-	mu      sync.Mutex // taken after the lock's
-	err     error      // why it ended
-	settled bool       // err is final: after a release, the nodes have answered, or Release waits no longer
-	watch   *watch     // nil until the first request for a channel or the context
+	mu    sync.Mutex // taken after the lock's
+	err   error      // why it ended
+	watch *watch     // nil until the first request for a channel or the context
 }
 
 // Name returns the name of the lease.

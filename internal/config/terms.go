@@ -25,10 +25,8 @@ type Terms struct {
 	Trip               time.Duration // to the nodes, where it lengthens the node timeout: see At
 
 	// Derived by complete.
-	Interval time.Duration // between the starts of two rounds
-	Slack    time.Duration // how much earlier a round may start, to go with others
-	KeyTTL   string        // life of the keys, ms
-	PassKey  uint64        // equal for terms between which a lock may be passed on
+	KeyTTL  string // life of the keys, ms
+	PassKey uint64 // equal for terms between which a lock may be passed on
 	// MinUseful is what has to be left of a lease for a grant to be of use.
 	MinUseful time.Duration
 }

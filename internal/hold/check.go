@@ -73,7 +73,7 @@ func (c *Check) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	l.mu.Lock()
 	if c.over {
 		c.late(i, ok && req.Kind == wire.Raise)
-	} else if c.count(i, ok, reply); c.raised.Len() >= quorum.Size(l.terms.Nodes) || c.answered == quorum.All(l.terms.Nodes) {
+	} else if c.count(i, ok, reply); c.raised.Len() >= quorum.Size(l.Terms().Nodes) || c.answered == quorum.All(l.Terms().Nodes) {
 		ended, now, state = c.endLocked()
 	}
 	l.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Check) endLocked() (ended bool, now clock.Validity, state quorum.Hold) 
 	c.over = true
 	l := c.lock
 	now = l.of.clock.Now() // read once, so that the answers have no age when they are used
-	if c.raised.Len() >= quorum.Size(l.terms.Nodes) {
+	if c.raised.Len() >= quorum.Size(l.Terms().Nodes) {
 		l.others.tickets, l.others.asOf = c.others, now
 		if c.sent >= l.proof.from { // no reset since
 			l.proof = proof{nodes: c.raised, from: c.sent}

@@ -201,7 +201,7 @@ func TestEachWayOfEndingALeaseIsAnEndingAndSendsTheseRequests(t *testing.T) {
 			}
 			assert.Equal(t, c.learns, strings.Join(learns, " "))
 			in := p.clock.Now().Add(10 * time.Hour)
-			l.terms.MinHold = 0 // it is over by then
+			l.Terms().MinHold = 0 // it is over by then
 			p.tend(in, p.schedule.take(in))
 			assert.Equal(t, c.later, log.until(t, p, l))
 		})

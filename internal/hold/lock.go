@@ -19,18 +19,17 @@ import (
 type Lock struct {
 	of  *Locks
 	key string
-	// asked are the terms of the requests. Written with mu held.
-	asked atomic.Pointer[config.Terms]
+	// terms are those of the requests. They are in force, unless no majority has confirmed a longer TTL, see
+	// quorum.Machine.Terms. Written with mu held.
+	terms atomic.Pointer[config.Terms]
 
 	mu       sync.Mutex
-	terms    *config.Terms // in force: those asked for, unless no majority has confirmed a longer TTL
-	queue    *Queue        // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
+	queue    *Queue // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
 	tenancy  tenancy
 	machine  quorum.Machine
 	window   [5]clock.Validity // the machine's window for up to 5 nodes: saves an allocation
 	jumped   time.Duration     // clock.Jumped at the last step
 	is       flags
-	longest  time.Duration               // the longest TTL that it has asked for; 0 while that has not changed
 	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that is over
 	value    string                      // of the keys: owner value, token, metadata
 	retry    *backoff.ExponentialBackOff // after a missed round; nil otherwise
@@ -73,7 +72,7 @@ type flags struct {
 func (l *Lock) Key() string { return l.key }
 
 // Terms returns the terms that the requests of the lock ask for.
-func (l *Lock) Terms() *config.Terms { return l.asked.Load() }
+func (l *Lock) Terms() *config.Terms { return l.terms.Load() }
 
 // Tenant returns the lease that stands on the lock, or the last one.
 func (l *Lock) Tenant() Tenant {
@@ -156,9 +155,6 @@ func (l *Lock) stepLocked(in quorum.Input, with func()) (s transition) {
 	}
 	in.Jump, in.Lag = l.clockJumped() || l.deadlinePassed(s.now), l.of.expectedLag()
 	s.Output = l.machine.Step(s.now, in)
-	if asked := l.Terms(); l.machine.Terms() == &asked.Terms {
-		l.terms = asked
-	}
 	switch l.machine.State() {
 	case quorum.StateLost:
 		s.over = true
@@ -196,7 +192,7 @@ func (l *Lock) lose(now clock.Validity) {
 	// the safety margin, so that work can stop, and for the lock delay, as they would if the process had
 	// died.
 	l.is.what, l.is.keys = Lost, Delayed
-	l.finish(max(now, l.machine.Stop()).Add(l.terms.SafetyMargin + l.terms.LockDelay))
+	l.finish(max(now, l.machine.Stop()).Add(l.keysStay()))
 	l.report(now, Lost)
 	l.settle(was, Event{What: Settled})
 }
@@ -206,9 +202,9 @@ func (l *Lock) release(now clock.Validity) {
 	keep := now
 	switch l.is.keys {
 	case Deleted:
-		keep = l.tenancy.granted.Add(l.terms.MinHold)
+		keep = l.tenancy.granted.Add(l.Terms().MinHold)
 	case Delayed:
-		keep = now.Add(l.terms.SafetyMargin + l.terms.LockDelay)
+		keep = now.Add(l.keysStay())
 	case Unseen, Left:
 	}
 	if keep <= now {
@@ -217,6 +213,9 @@ func (l *Lock) release(now clock.Validity) {
 	l.finish(keep)
 	l.report(now, l.is.what)
 }
+
+// keysStay returns how long the keys stay after the end, so that work can stop. l.mu is held.
+func (l *Lock) keysStay() time.Duration { return l.machine.Terms().SafetyMargin + l.Terms().LockDelay }
 
 // finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
 // have to.
@@ -235,19 +234,20 @@ func (l *Lock) carryOut(now clock.Validity, out quorum.Output) {
 	if w := l.others.wants.Load(); w != nil && out.Silent != 0 {
 		w.forget(out.Silent)
 	}
+	t := l.machine.Terms()
 	for i := range out.Silent.All() {
 		if l.nodes == nil || l.nodes[i] == nil {
-			l.note(i, ensemble.Silence(l.terms.Timeout))
+			l.note(i, ensemble.Silence(t.Timeout))
 		}
 	}
 	switch {
-	case l.terms.Manual:
+	case l.Terms().Manual:
 	case out.Begin:
 		l.machine.Arm(now.Add(l.nextRound()))
 	case out.Missed:
 		if l.retry == nil {
 			l.retry = backoff.NewExponentialBackOff(
-				backoff.WithInitialInterval(l.terms.TTL/20), backoff.WithMaxInterval(l.terms.Interval),
+				backoff.WithInitialInterval(t.TTL/20), backoff.WithMaxInterval(t.Interval),
 				backoff.WithMaxElapsedTime(0))
 		}
 		// No later than the next round would have been: a process that reads late misses each round.
@@ -288,7 +288,7 @@ func (l *Lock) report(now clock.Validity, what What) {
 		e.Margin, e.Confirmed = l.machine.Margin(now), l.machine.Confirmed()
 	}
 	if e.Is(Lost) {
-		e.Reason, e.Free = l.machine.Reason(), min(l.deleteAt, l.machine.Deadline().Add(l.terms.LockDelay))
+		e.Reason, e.Free = l.machine.Reason(), min(l.deleteAt, l.machine.Deadline().Add(l.Terms().LockDelay))
 	}
 	if e.Is(Released) {
 		if l.tenancy.ended = now; l.is.unsettled {
@@ -338,7 +338,7 @@ func (l *Lock) tellWant(now clock.Validity) {
 // nextRound returns a renewal interval with its jitter, −5 % … +10 %. A round may start up
 // to 5 % of the interval earlier still, to go together with other locks.
 func (l *Lock) nextRound() time.Duration {
-	return time.Duration(float64(l.terms.Interval) * (0.95 + 0.15*rand.Float64()))
+	return time.Duration(float64(l.machine.Terms().Interval) * (0.95 + 0.15*rand.Float64()))
 }
 
 // note records the latest error of a node as evidence; nil clears it. l.mu is held.
@@ -347,7 +347,7 @@ func (l *Lock) note(i int, err error) {
 		if err == nil {
 			return
 		}
-		l.nodes = make([]error, l.terms.Nodes)
+		l.nodes = make([]error, l.Terms().Nodes)
 	}
 	l.nodes[i] = err
 }

@@ -55,7 +55,7 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 	// The last check of the clock before the grant: a lease that was won too slowly is of
 	// no use (etcd-io/etcd#11456).
 	now := s.clock.Now()
-	if l.machine.End().Sub(now) < l.terms.MinUseful {
+	if l.machine.End().Sub(now) < l.Terms().MinUseful {
 		return ErrTooSlow
 	}
 	l.mu.Lock()
@@ -70,8 +70,8 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 // build fills in a Lock. No other goroutine sees it yet.
 func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
-	l.of, l.terms, l.key, l.jumped = s, t, g.Entry.Lock, s.clock.Jumped()
-	l.asked.Store(t)
+	l.of, l.key, l.jumped = s, g.Entry.Lock, s.clock.Jumped()
+	l.terms.Store(t)
 	l.is.shared, l.is.what = g.Entry.Shared, Released
 	if g.Queue != nil {
 		queue := g.Queue

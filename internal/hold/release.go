@@ -106,7 +106,7 @@ func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, now := l.of.clock.Both()
-	left = l.tenancy.granted.Add(l.terms.MinHold).Sub(l.of.clock.Now())
+	left = l.tenancy.granted.Add(l.Terms().MinHold).Sub(l.of.clock.Now())
 	if left <= 0 || l.is.keys == Unseen || l.machine.State() != quorum.StateReleased {
 		return nil, 0
 	}
@@ -138,7 +138,7 @@ func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
 }
 
 // keyLife returns after how long the keys have expired, on every node. l.mu is held.
-func (l *Lock) keyLife() time.Duration { return max(l.longest, l.terms.TTL) + l.terms.LockDelay }
+func (l *Lock) keyLife() time.Duration { return l.machine.Longest() + l.Terms().LockDelay }
 
 // leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.
 // l.mu is held.
@@ -166,7 +166,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 			life := l.keyLife()
 			special, entry := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.entry()
 			left := l.is.keys == Left
-			delayed := l.is.keys == Delayed && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
+			delayed := l.is.keys == Delayed && l.Terms().LockDelay > 0 && s.clock.Now() < l.deleteAt
 			l.mu.Unlock()
 			if left || delayed { // Close: the keys of a lost lease expire by themselves, after the delay
 				continue

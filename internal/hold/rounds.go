@@ -33,10 +33,9 @@ var (
 func (l *Lock) Renew(terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
 	l.mu.Lock()
-	if was := l.Terms(); terms != nil && terms.TTL != was.TTL && !l.is.over {
-		in.Terms, l.longest = &terms.Terms, max(l.longest, was.TTL, terms.TTL)
-		l.asked.Store(terms)
-		l.retry = nil
+	if terms != nil && terms.TTL != l.Terms().TTL && !l.is.over {
+		in.Terms, l.retry = &terms.Terms, nil
+		l.terms.Store(terms)
 	}
 	s := l.stepLocked(in, with)
 	l.mu.Unlock()
@@ -56,7 +55,7 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 		r := &round{of: s, locks: locks, began: began, steady: steady}
 		for j, l := range locks {
 			l.mu.Lock()
-			asked, t := l.asks(r, j), l.terms
+			asked, t := l.asks(r, j), l.machine.Terms()
 			l.entry().Extend(renewals, asked.KeyTTL)
 			l.mu.Unlock()
 			// A late renewal still prolongs the lease, until the next round. This process may be late itself,
@@ -116,7 +115,7 @@ func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 	// A heal that arrives after the lock is over must not lock. So it is void after the node
 	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake
 	// the heal on another connection.
-	left := min(l.machine.Stop().Sub(began), l.terms.Timeout)
+	left := min(l.machine.Stop().Sub(began), l.machine.Terms().Timeout)
 	if l.is.over {
 		left = 0
 	}
@@ -134,7 +133,7 @@ func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 // others. l.mu is held.
 func (l *Lock) asks(r *round, j int) *config.Terms {
 	t := l.Terms()
-	if l.longest > 0 {
+	if l.machine.Changed() {
 		if r.terms == nil {
 			r.terms = make([]*quorum.Terms, len(r.locks))
 		}

@@ -40,7 +40,7 @@ func (l *Lock) Listen(t Tenant) {
 // attend has the lock remember who wants it, from now on. first means that it did not before. l.mu is held.
 func (l *Lock) attend() (w *wants, first bool) {
 	if w = l.others.wants.Load(); w == nil {
-		w, first = newWants(l.terms.Nodes, l.others.tickets), true
+		w, first = newWants(l.Terms().Nodes, l.others.tickets), true
 		l.others.wants.Store(w)
 	}
 	return w, first
@@ -85,17 +85,17 @@ func (l *Lock) Unqueue() bool {
 
 // holdLocked returns the facts by which the queue decides about the lock. l.mu is held.
 func (l *Lock) holdLocked() quorum.Hold {
-	t := l.terms
+	t := l.Terms()
 	return quorum.Hold{
 		Tokens: l.tokensLeft(), Proven: l.proven(),
-		Useful: l.longest == 0 && t.MaxHold == 0 && t.MinHold == 0 && !t.Manual && !l.of.ended.Load() && l.machine.State() == quorum.StateHeld &&
+		Useful: !l.machine.Changed() && t.MaxHold == 0 && t.MinHold == 0 && !t.Manual && !l.of.ended.Load() && l.machine.State() == quorum.StateHeld &&
 			l.machine.End().Sub(l.of.clock.Now()) > t.MinUseful,
 		Others: l.others.tickets, AnsweredAt: l.others.asOf,
 	}
 }
 
 // proven reports whether a quorum of nodes has shown that the lock is ours. l.mu is held.
-func (l *Lock) proven() bool { return l.proof.nodes.Len() >= quorum.Size(l.terms.Nodes) }
+func (l *Lock) proven() bool { return l.proof.nodes.Len() >= quorum.Size(l.Terms().Nodes) }
 
 // tokensLeft returns how many leases the block has tokens for; 1 without fencing. l.mu is held.
 func (l *Lock) tokensLeft() int {

@@ -152,7 +152,7 @@ func (l *Lock) tick(now clock.Validity) (t tick) {
 	t.live, t.deleteAt = !l.is.over, l.deleteAt
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
 	t.heal = s.Heal
-	if t.live && !s.over && l.machine.Due(now.Add(l.terms.Slack)) {
+	if t.live && !s.over && l.machine.Due(now.Add(l.machine.Terms().Slack)) {
 		s = l.stepLocked(quorum.Input{Kind: quorum.InputBegin}, nil)
 		t.begin = s.Begin
 	}

@@ -137,7 +137,7 @@ func (h *hands) before(then func()) {
 
 // hour returns the terms of a lease of an hour.
 func hour() *config.Terms {
-	return &config.Terms{Terms: quorum.Terms{Nodes: 3, TTL: time.Hour, Timeout: time.Hour}, Interval: 20 * time.Minute}
+	return &config.Terms{Terms: quorum.Terms{Nodes: 3, TTL: time.Hour, Timeout: time.Hour, Interval: 20 * time.Minute}}
 }
 
 // caller is a Caller that carries no ticket.

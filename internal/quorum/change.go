@@ -23,53 +23,88 @@ const (
 	clockError = time.Second
 )
 
-// change is what a Machine knows of the TTLs of its lease.
+// change is what a Machine knows of the TTLs of its lease. The next change makes another one.
 type change struct {
-	born    clock.Validity // when the attempt that was granted began
-	granted *Terms         // with which the lease was granted
-	// asked are the terms of the requests since the last change. They are in force, unless they are longer
-	// and no majority has confirmed them.
+	granted *Terms // with which the lease was granted
+	// asked are the terms of the requests since the change. They are in force, unless they are longer and no
+	// majority has confirmed them.
 	asked   *Terms
-	changed clock.Validity // the last change; 0 for none
-	shorter *Terms         // the shortest of the requests from before it that may still run; nil without a change
+	at      clock.Validity
+	shorter *Terms        // the shortest of the requests from before it that may still run
+	longest time.Duration // the longest TTL of any request
 }
 
 // Terms returns what is in force: no node is counted on for longer than its TTL.
 func (m *Machine) Terms() *Terms { return m.terms }
+
+// Changed reports whether the lease was asked for with another TTL than it was granted with.
+func (m *Machine) Changed() bool { return m.change != nil }
+
+// Longest returns the longest TTL that the lease was asked for with: no node keeps the key for longer.
+func (m *Machine) Longest() time.Duration {
+	if m.change == nil {
+		return m.terms.TTL
+	}
+	return m.change.longest
+}
+
+// asked returns the terms of the requests since the last change.
+func (m *Machine) asked() *Terms {
+	if m.change == nil {
+		return m.terms
+	}
+	return m.change.asked
+}
+
+// changed returns the instant of the last change; 0 for none.
+func (m *Machine) changed() clock.Validity {
+	if m.change == nil {
+		return 0
+	}
+	return m.change.at
+}
 
 // changeTo has the rounds from now on ask for t. Their first request is not sent yet.
 func (m *Machine) changeTo(now clock.Validity, t *Terms) {
 	for i, until := range m.window {
 		m.window[i] = max(min(until, t.Keeps(now)), -t.Keeps(now)) // below 0 is −until, see HeldUntil
 	}
-	if m.shorter == nil || m.shorter.TTL > m.asked.TTL || now >= m.runsUntil(now) {
-		m.shorter = m.asked
+	was := m.asked()
+	c := change{granted: was, asked: t, at: now, shorter: was, longest: max(m.Longest(), t.TTL)}
+	if before := m.change; before != nil {
+		c.granted = before.granted
+		if before.shorter.TTL <= was.TTL && now < before.runsUntil(now) {
+			c.shorter = before.shorter
+		}
 	}
-	m.asked, m.changed = t, now
+	m.change = &c
 	if t.TTL <= m.terms.TTL {
 		m.terms, m.lag = t, min(m.lag, t.MaxLag)
 	}
 }
 
-// terms returns those of the request that was answered.
-func (in *Input) terms(c *change) *Terms {
-	if in.Terms == nil {
-		return c.granted
+// termsOf returns those of the request that was answered.
+func (m *Machine) termsOf(in *Input) *Terms {
+	switch {
+	case in.Terms != nil:
+		return in.Terms
+	case m.change != nil:
+		return m.change.granted
 	}
-	return in.Terms
+	return m.terms
 }
 
 // current reports whether an answer is one to the current round. A request from before a change may be
 // sent after it.
 func (m *Machine) current(in Input) bool {
-	return in.At >= m.began && in.terms(&m.change).TTL == m.asked.TTL
+	return in.At >= m.began && m.termsOf(&in).TTL == m.asked().TTL
 }
 
 // kept returns the instant until which a node keeps the key at least that has confirmed it.
 func (m *Machine) kept(in Input) clock.Validity {
-	until := min(in.terms(&m.change).Keeps(in.At), m.asked.Keeps(in.At)) // requests since may have run
+	until := min(m.termsOf(&in).Keeps(in.At), m.asked().Keeps(in.At)) // requests since may have run
 	if m.Overtaken(in) {
-		until = min(until, m.shorter.Keeps(in.At))
+		until = min(until, m.change.shorter.Keeps(in.At))
 	}
 	return until
 }
@@ -77,11 +112,12 @@ func (m *Machine) kept(in Input) clock.Validity {
 // Overtaken reports whether a request with a shorter TTL may still run on a node that has confirmed a longer
 // one, because it was sent over another connection. Such an answer does not count for the round.
 func (m *Machine) Overtaken(in Input) bool {
-	return m.shorter != nil && m.shorter.TTL < in.terms(&m.change).TTL && in.Since > m.born && in.At < m.runsUntil(in.Since)
+	c := m.change
+	return c != nil && c.shorter.TTL < m.termsOf(&in).TTL && in.Since > m.born && in.At < c.runsUntil(in.Since)
 }
 
-// runsUntil returns until when a request from before the last change may run that was sent over a connection
-// from before since: a node runs no renewal that is older than its TTL.
-func (m *Machine) runsUntil(since clock.Validity) clock.Validity {
-	return min(m.changed.Add(settled), since).Add(m.shorter.TTL + m.shorter.Drift + clockError)
+// runsUntil returns until when a request from before the change may run that was sent over a connection from
+// before since: a node runs no renewal that is older than its TTL.
+func (c *change) runsUntil(since clock.Validity) clock.Validity {
+	return min(c.at.Add(settled), since).Add(c.shorter.TTL + c.shorter.Drift + clockError)
 }

@@ -19,6 +19,10 @@ type Terms struct {
 	MaxLag       time.Duration // the most that Input.Lag adds to Early, see MaxLag
 	Timeout      time.Duration // how long a renewal round waits for answers
 	MaxHold      time.Duration // age at which the lease ends; 0 for none
+
+	// For the caller, which arms the rounds.
+	Interval time.Duration // between the starts of two rounds
+	Slack    time.Duration // how much earlier a round may start, to go with others
 }
 
 // Keeps returns the instant until which a node keeps the key at least, if the node

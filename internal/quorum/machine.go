@@ -17,12 +17,12 @@ const (
 // Machine is the life of one granted lease. It is not safe for concurrent
 // use.
 type Machine struct {
-	terms   *Terms // in force
-	window  Window[clock.Validity]
-	ceiling clock.Validity // when MaxHold ends the lease
-	next    clock.Validity // when the next round is due; Never without renewal
-	lag     time.Duration  // added to Early
-	change
+	terms  *Terms // in force
+	window Window[clock.Validity]
+	born   clock.Validity // when the attempt that was granted began
+	next   clock.Validity // when the next round is due; Never without renewal
+	lag    time.Duration  // added to Early
+	change *change        // the last one of the TTL; nil for none, as most leases have
 
 	// The current round. The acquisition is round zero: its late votes count as
 	// answers.
@@ -48,12 +48,9 @@ type Machine struct {
 // allocates the window, terms.Nodes long. The machine owns it from then on.
 func NewMachine(terms *Terms, window Window[clock.Validity], began clock.Validity, voters, answered Set) Machine {
 	m := Machine{
-		terms: terms, window: window, ceiling: Never, next: Never, change: change{born: began, granted: terms, asked: terms},
+		terms: terms, window: window, born: began, next: Never,
 		began: began, open: true, announced: true, answered: answered, good: voters, had: voters,
 		state: StateHeld,
-	}
-	if terms.MaxHold > 0 && terms.MaxHold < Never.Sub(began) {
-		m.ceiling = began.Add(terms.MaxHold)
 	}
 	clear(window)
 	for i := range voters.All() {
@@ -71,13 +68,21 @@ func (m *Machine) Reason() Reason { return m.reason }
 // Stop returns S, the instant at which work has to stop. It moves forward. It moves
 // back only if a node denies our key, a node's clock steps, or the TTL becomes shorter.
 func (m *Machine) Stop() clock.Validity {
-	return min(m.window.Deadline().Add(-m.terms.SafetyMargin), m.ceiling)
+	return min(m.window.Deadline().Add(-m.terms.SafetyMargin), m.ceiling())
 }
 
 // End returns the first instant at which Step declares the lease lost. It is before the
 // stop, so that late timers still report the loss by the stop. MaxHold is not early, because
 // safety does not depend on the age of a lease.
-func (m *Machine) End() clock.Validity { return min(m.keys(), m.ceiling) }
+func (m *Machine) End() clock.Validity { return min(m.keys(), m.ceiling()) }
+
+// ceiling returns when MaxHold ends the lease. No change of the TTL changes it.
+func (m *Machine) ceiling() clock.Validity {
+	if m.terms.MaxHold > 0 && m.terms.MaxHold < Never.Sub(m.born) {
+		return m.born.Add(m.terms.MaxHold)
+	}
+	return Never
+}
 
 // keys returns the end without regard to MaxHold.
 func (m *Machine) keys() clock.Validity {
@@ -178,7 +183,7 @@ func (m *Machine) Step(now clock.Validity, in Input) Output {
 
 // begin begins a round.
 func (m *Machine) begin(now clock.Validity, in Input, out *Output) {
-	other := in.Terms != nil && in.Terms.TTL != m.asked.TTL
+	other := in.Terms != nil && in.Terms.TTL != m.asked().TTL
 	if m.Waiting() && now < m.began.Add(m.terms.Timeout) {
 		if !other {
 			return // the round under way serves as well, and ending it would look like a miss
@@ -211,7 +216,7 @@ func (m *Machine) lostAt(in Input, now clock.Validity) clock.Validity {
 
 // denied records that a node does not have our key, and reports whether no quorum is left.
 func (m *Machine) denied(now clock.Validity, in Input) bool {
-	if m.window[in.Node] > m.asked.Keeps(max(in.At, m.changed)) {
+	if m.window[in.Node] > m.asked().Keeps(max(in.At, m.changed())) {
 		return false // this answer is older than the one that confirmed the key
 	}
 	m.window[in.Node] = m.lostAt(in, now)
@@ -290,7 +295,7 @@ func (m *Machine) lapsed(now clock.Validity, jump bool, out *Output) bool {
 		m.lose(ReasonMaxHold, out)
 	case jump:
 		m.lose(ReasonSuspended, out)
-	case m.ceiling <= keys:
+	case m.ceiling() <= keys:
 		m.lose(ReasonMaxHold, out)
 	default:
 		m.lose(ReasonExpired, out)
@@ -308,7 +313,7 @@ func (m *Machine) evaluate(now clock.Validity, out *Output) {
 	if m.open {
 		if !m.announced && m.good.Len() >= Size(m.terms.Nodes) {
 			m.announced, m.missed = true, false
-			m.terms = m.asked
+			m.terms = m.asked()
 			out.Confirmed = true
 			out.Events |= Renewed
 		}
