@@ -30,8 +30,14 @@ type change struct {
 	// majority has confirmed them.
 	asked   *Terms
 	at      clock.Validity
-	shorter *Terms        // the shortest of the requests from before it that may still run
+	earlier []earlier     // what requests from before the change ask for that may still run, each TTL once
 	longest time.Duration // the longest TTL of any request
+}
+
+// earlier is what the requests asked for until an instant.
+type earlier struct {
+	terms *Terms
+	until clock.Validity
 }
 
 // Terms returns what is in force: no node is counted on for longer than its TTL.
@@ -56,6 +62,14 @@ func (m *Machine) asked() *Terms {
 	return m.change.asked
 }
 
+// earlier returns what requests from before the last change ask for that may still run.
+func (m *Machine) earlier() []earlier {
+	if m.change == nil {
+		return nil
+	}
+	return m.change.earlier
+}
+
 // changed returns the instant of the last change; 0 for none.
 func (m *Machine) changed() clock.Validity {
 	if m.change == nil {
@@ -69,15 +83,17 @@ func (m *Machine) changeTo(now clock.Validity, t *Terms) {
 	for i, until := range m.window {
 		m.window[i] = max(min(until, t.Keeps(now)), -t.Keeps(now)) // below 0 is −until, see HeldUntil
 	}
-	was := m.asked()
-	c := change{granted: was, asked: t, at: now, shorter: was, longest: max(m.Longest(), t.TTL)}
-	if before := m.change; before != nil {
-		c.granted = before.granted
-		if before.shorter.TTL <= was.TTL && now < before.runsUntil(now) {
-			c.shorter = before.shorter
+	was := earlier{m.asked(), now}
+	c := &change{granted: was.terms, asked: t, at: now, earlier: []earlier{was}, longest: max(m.Longest(), t.TTL)}
+	if m.change != nil {
+		c.granted = m.change.granted
+		for _, e := range m.change.earlier {
+			if e.terms.TTL != was.terms.TTL && now < e.runsUntil(Never) {
+				c.earlier = append(c.earlier, e)
+			}
 		}
 	}
-	m.change = &c
+	m.change = c
 	if t.TTL <= m.terms.TTL {
 		m.terms, m.lag = t, min(m.lag, t.MaxLag)
 	}
@@ -100,11 +116,14 @@ func (m *Machine) current(in Input) bool {
 	return in.At >= m.began && m.termsOf(&in).TTL == m.asked().TTL
 }
 
-// kept returns the instant until which a node keeps the key at least that has confirmed it.
+// kept returns the instant until which a node keeps the key at least that has confirmed it. Requests that were sent
+// since may have run, and others may run yet.
 func (m *Machine) kept(in Input) clock.Validity {
-	until := min(m.termsOf(&in).Keeps(in.At), m.asked().Keeps(in.At)) // requests since may have run
-	if m.Overtaken(in) {
-		until = min(until, m.change.shorter.Keeps(in.At))
+	until := min(m.termsOf(&in).Keeps(in.At), m.asked().Keeps(in.At))
+	for _, e := range m.earlier() {
+		if in.At < e.until || m.overtakes(e, in) {
+			until = min(until, e.terms.Keeps(in.At))
+		}
 	}
 	return until
 }
@@ -112,12 +131,22 @@ func (m *Machine) kept(in Input) clock.Validity {
 // Overtaken reports whether a request with a shorter TTL may still run on a node that has confirmed a longer
 // one, because it was sent over another connection. Such an answer does not count for the round.
 func (m *Machine) Overtaken(in Input) bool {
-	c := m.change
-	return c != nil && c.shorter.TTL < m.termsOf(&in).TTL && in.Since > m.born && in.At < c.runsUntil(in.Since)
+	for _, e := range m.earlier() {
+		if m.overtakes(e, in) {
+			return true
+		}
+	}
+	return false
 }
 
-// runsUntil returns until when a request from before the change may run that was sent over a connection from
-// before since: a node runs no renewal that is older than its TTL.
-func (c *change) runsUntil(since clock.Validity) clock.Validity {
-	return min(c.at.Add(settled), since).Add(c.shorter.TTL + c.shorter.Drift + clockError)
+// overtakes reports whether one of the earlier requests may run on a node after the one that was answered, and
+// asks for less.
+func (m *Machine) overtakes(e earlier, in Input) bool {
+	return e.terms.TTL < m.termsOf(&in).TTL && in.Since > m.born && in.At < e.runsUntil(in.Since)
+}
+
+// runsUntil returns until when one of the requests may run that was sent over a connection from before since: a
+// node runs no renewal that is older than its TTL.
+func (e *earlier) runsUntil(since clock.Validity) clock.Validity {
+	return min(e.until.Add(settled), since).Add(e.terms.TTL + e.terms.Drift + clockError)
 }

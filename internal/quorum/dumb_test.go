@@ -111,7 +111,8 @@ func dumbMargin(n, held int) int {
 
 // dumbLease remembers every input, and computes everything else anew each time.
 type dumbLease struct {
-	terms  quorum.Terms
+	terms  quorum.Terms // in force
+	asks   []dumbAsk    // what it asked for, the last one from now on
 	lag    time.Duration
 	since  time.Duration
 	rounds []*dumbRound
@@ -138,12 +139,12 @@ type dumbRound struct {
 
 func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []int) *dumbLease {
 	d := &dumbLease{
-		terms: terms, since: began, kept: map[int][]time.Duration{}, lacking: map[int]bool{}, next: time.Duration(quorum.Never),
+		terms: terms, asks: []dumbAsk{{began, terms}}, since: began, kept: map[int][]time.Duration{}, lacking: map[int]bool{}, next: time.Duration(quorum.Never),
 		had: map[int]bool{}, denials: map[int]quorum.Kind{},
 	}
 	first := &dumbRound{began: began, good: map[int]bool{}, all: map[int]bool{}, confirmed: true}
 	for _, i := range voters {
-		d.confirm(i, began)
+		d.confirm(quorum.Input{Node: i, At: clock.Validity(began)})
 		first.good[i] = true
 	}
 	for _, i := range answered {
@@ -154,10 +155,6 @@ func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []in
 }
 
 func (d *dumbLease) round() *dumbRound { return d.rounds[len(d.rounds)-1] }
-
-func (d *dumbLease) confirm(i int, sent time.Duration) {
-	d.kept[i], d.had[i] = append(d.kept[i], sent+d.terms.TTL-d.terms.Drift), true
-}
 
 // denial is the strongest of the latest denials.
 func (d *dumbLease) denial() quorum.Reason {
@@ -275,14 +272,22 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 	}
 	answer := in.Kind == quorum.InputConfirmed || in.Kind == quorum.InputMissing || in.Kind == quorum.InputTaken || in.Kind == quorum.InputRevoked || in.Kind == quorum.InputNoAnswer
 	r := d.round()
-	ours := answer && in.At >= clock.Validity(r.began)
+	late := in.At < clock.Validity(r.began)
+	ours := answer && !late && d.of(in).TTL == d.asked().TTL
 	switch in.Kind {
 	case quorum.InputRelease:
 		d.ended = quorum.StateReleased
 		return out
 	case quorum.InputBegin:
+		other := in.Terms != nil && in.Terms.TTL != d.asked().TTL
 		if !r.closed && !r.confirmed && now-r.began < d.terms.Timeout {
-			break
+			if !other {
+				break
+			}
+			r.closed = true
+		}
+		if other {
+			d.ask(now, *in.Terms)
 		}
 		d.closeRound(&out)
 		r = &dumbRound{began: now, good: map[int]bool{}, all: map[int]bool{}}
@@ -290,11 +295,14 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		d.lacking = map[int]bool{}
 		out.Begin = true
 	case quorum.InputConfirmed:
-		d.confirm(in.Node, time.Duration(in.At))
+		d.confirm(in)
 		delete(d.denials, in.Node)
 		d.lacking[in.Node] = false
 		if ours {
-			r.good[in.Node], r.all[in.Node] = true, true
+			r.all[in.Node] = true
+			if !d.overtaken(in) {
+				r.good[in.Node] = true
+			}
 		}
 	case quorum.InputNoAnswer:
 		if ours {
@@ -316,14 +324,14 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 			return out
 		}
 	case quorum.InputMissing, quorum.InputTaken, quorum.InputRevoked:
-		if in.At.Add(d.terms.TTL-d.terms.Drift) < clock.Validity(d.keeps(in.Node)) {
+		if latest := max(time.Duration(in.At), d.asks[len(d.asks)-1].at); end(d.asked(), latest) < d.keeps(in.Node) {
 			break
 		}
 		d.kept[in.Node] = nil
 		if d.had[in.Node] {
 			d.denials[in.Node] = in.Kind
 		}
-		if ours {
+		if !late {
 			r.all[in.Node] = true
 			delete(r.good, in.Node)
 		}
@@ -336,7 +344,7 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 	}
 
 	if !r.closed && !r.confirmed && len(r.good) >= dumbQuorum(d.terms.Nodes) {
-		r.confirmed, d.unquorum = true, false
+		r.confirmed, d.unquorum, d.terms = true, false, d.asked()
 		out.Confirmed = true
 		out.Events |= quorum.Renewed
 	}

@@ -15,3 +15,6 @@ func SetWindow(m *Machine, w Window[clock.Validity]) { m.window = w }
 func (m *Machine) Round() (began clock.Validity, open, announced bool) {
 	return m.began, m.open, m.announced
 }
+
+// Earlier returns how many TTLs of requests from before the last change the machine remembers.
+func (m *Machine) Earlier() int { return len(m.earlier()) }

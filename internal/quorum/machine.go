@@ -66,7 +66,8 @@ func (m *Machine) State() State { return m.state }
 func (m *Machine) Reason() Reason { return m.reason }
 
 // Stop returns S, the instant at which work has to stop. It moves forward. It moves
-// back only if a node denies our key, a node's clock steps, or the TTL becomes shorter.
+// back only if a node denies our key, a node's clock steps, or the TTL becomes shorter; and by
+// what the safety margin grows when a longer TTL is in force.
 func (m *Machine) Stop() clock.Validity {
 	return min(m.window.Deadline().Add(-m.terms.SafetyMargin), m.ceiling())
 }

@@ -37,25 +37,41 @@ type walker struct {
 	choices
 	log     func(format string, args ...any) // logs every step when the walk is repeated
 	terms   quorum.Terms
+	others  []*quorum.Terms // with other TTLs, and one with the same
+	asked   *quorum.Terms   // by requests; nil before the first change
 	machine quorum.Machine
 	dumb    *dumbLease
 	now     time.Duration
 	lag     time.Duration
-	sent    []time.Duration // when requests were sent: the rounds, and heals
+	sent    []request // the rounds, and heals
 	ended   int
+	seen    map[string]int // changes of the TTL, and what came of them
+}
+
+// request is one that was sent to the nodes.
+type request struct {
+	at    time.Duration
+	terms *quorum.Terms
 }
 
 func newWalker(c choices) *walker {
-	w := &walker{choices: c, now: origin}
+	w := &walker{choices: c, now: origin, seen: map[string]int{}}
 	w.terms.Nodes = []int{3, 5, 1, 2, 4, 7, 3, 5}[w.draw(8)]
-	w.terms.TTL = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}[w.draw(3)]
-	w.terms.Drift = quorum.Drift(w.terms.TTL, 0.01)
-	w.terms.SafetyMargin = quorum.SafetyMargin(w.terms.TTL)
-	w.terms.Early = quorum.Early(w.terms.SafetyMargin) * time.Duration(w.draw(2))
-	w.terms.MaxLag = quorum.MaxLag(w.terms.TTL, w.terms.TTL/40*time.Duration(w.draw(8)))
-	w.terms.Timeout = w.terms.TTL / time.Duration(10+w.draw(10))
+	ttl := []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}[w.draw(3)]
 	if w.draw(4) == 0 {
-		w.terms.MaxHold = w.terms.TTL / 4 * time.Duration(1+w.draw(8))
+		w.terms.MaxHold = ttl / 4 * time.Duration(1+w.draw(8))
+	}
+	early, spare, timeouts := time.Duration(w.draw(2)), time.Duration(w.draw(8)), time.Duration(10+w.draw(10))
+	with := func(ttl time.Duration) quorum.Terms {
+		t := w.terms
+		t.TTL, t.Drift, t.SafetyMargin, t.Timeout = ttl, quorum.Drift(ttl, 0.01), quorum.SafetyMargin(ttl), ttl/timeouts
+		t.Early, t.MaxLag = quorum.Early(t.SafetyMargin)*early, quorum.MaxLag(ttl, ttl/40*spare)
+		return t
+	}
+	w.terms = with(ttl)
+	for _, ttl := range []time.Duration{ttl, ttl / 4, ttl / 2, 2 * ttl, 4 * ttl} {
+		t := with(ttl)
+		w.others = append(w.others, &t)
 	}
 	var voters, answered quorum.Set
 	var voterList, answeredList []int
@@ -71,7 +87,7 @@ func newWalker(c choices) *walker {
 	}
 	w.machine = quorum.NewMachine(&w.terms, make(quorum.Window[clock.Validity], w.terms.Nodes), clock.Validity(w.now), voters, answered)
 	w.dumb = newDumbLease(w.terms, w.now, voterList, answeredList)
-	w.sent = append(w.sent, w.now)
+	w.sent = append(w.sent, request{at: w.now})
 	return w
 }
 
@@ -99,7 +115,14 @@ func (w *walker) pass() {
 // input draws the next input.
 func (w *walker) input() quorum.Input {
 	in := quorum.Input{Node: w.draw(w.terms.Nodes)}
-	in.At = clock.Validity(w.sent[max(0, len(w.sent)-1-w.draw(3))])
+	answered := w.sent[max(0, len(w.sent)-1-w.draw(3)*w.draw(2))]
+	in.At, in.Terms = clock.Validity(answered.at), answered.terms
+	if w.draw(8) == 0 { // it was late to be sent
+		in.At += (clock.Validity(w.now) - in.At) / clock.Validity(1+w.draw(4))
+	}
+	if w.draw(4) == 0 { // over a connection that is younger than the lease
+		in.Since = in.At - clock.Validity(w.terms.TTL/100)*clock.Validity(w.draw(100))
+	}
 	switch w.draw(32) {
 	case 0, 1, 2, 3, 4:
 		in.Kind = quorum.InputBegin
@@ -130,7 +153,10 @@ func (w *walker) input() quorum.Input {
 	}
 	in.Lag = w.lag
 	if in.Kind == quorum.InputTick || in.Kind == quorum.InputBegin || in.Kind == quorum.InputRelease {
-		in.Node, in.At = 0, 0
+		in.Node, in.At, in.Since, in.Terms = 0, 0, 0, nil
+	}
+	if in.Kind == quorum.InputBegin && w.draw(3) == 0 {
+		in.Terms = w.others[w.draw(len(w.others))]
 	}
 	return in
 }
@@ -169,10 +195,13 @@ func look(m *quorum.Machine) face {
 func (w *walker) step(in quorum.Input) string {
 	m, now := &w.machine, w.now
 	state, stop := m.State(), m.Stop()
-	before := look(m)
+	before, terms := look(m), m.Terms()
 	live := state == quorum.StateHeld || state == quorum.StateAtRisk
 
 	out := m.Step(clock.Validity(now), in)
+	waiting := before.open && !before.announced && clock.Validity(now) < before.began.Add(terms.Timeout)
+	other := in.Kind == quorum.InputBegin && in.Terms != nil && in.Terms.TTL != w.dumb.asked().TTL
+	shorter := other && in.Terms.TTL < w.dumb.asked().TTL
 	want := w.dumb.step(now, in)
 	if w.log != nil {
 		w.log("%v %+v: %+v %v stop=%v", now-origin, in, out, m.State(), m.Stop().Add(-origin))
@@ -189,7 +218,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "not lost at the stop"
 	case alive && clock.Validity(now) >= m.Stop():
 		return "valid at the stop"
-	case alive && m.Stop() < stop && in.Kind != quorum.InputMissing && in.Kind != quorum.InputTaken && in.Kind != quorum.InputRevoked && in.Kind != quorum.InputClockStep:
+	case alive && m.Stop() < stop.Add(-max(m.Terms().SafetyMargin-terms.SafetyMargin, 0)) && in.Kind != quorum.InputMissing && in.Kind != quorum.InputTaken && in.Kind != quorum.InputRevoked && in.Kind != quorum.InputClockStep && !shorter:
 		return "the stop moved back"
 	case ended && (after != quorum.StateLost || out != quorum.Output{Events: quorum.Ended}):
 		return "lost, with another output"
@@ -199,7 +228,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "released by another input"
 	case out.Heal != 0 && !alive:
 		return "healed after the end"
-	case out.Begin != (alive && in.Kind == quorum.InputBegin && !(before.open && !before.announced && clock.Validity(now) < before.began.Add(w.terms.Timeout))):
+	case out.Begin != (alive && in.Kind == quorum.InputBegin && (other || !waiting)):
 		return "a round began by itself, or did not begin"
 	case out.Missed && (out.Events&quorum.AtRisk == 0 || after != quorum.StateAtRisk):
 		return "a missed round without a risk"
@@ -246,8 +275,21 @@ func (w *walker) step(in quorum.Input) string {
 		return fmt.Sprintf("wakes at %v, dumb at %v", m.Wake(), d.wake())
 	case m.Margin(clock.Validity(now)) != d.margin(now):
 		return fmt.Sprintf("has margin %d, dumb %d", m.Margin(clock.Validity(now)), d.margin(now))
+	case *m.Terms() != d.terms || m.Longest() != d.longest() || m.Changed() != (len(d.asks) > 1):
+		return fmt.Sprintf("has %+v and %v, dumb %+v and %v", *m.Terms(), m.Longest(), d.terms, d.longest())
 	}
 
+	if other && alive {
+		w.asked = in.Terms
+	}
+	for what, seen := range map[string]bool{
+		"a change": other && alive, "a change in the middle of a round": other && alive && waiting,
+		"a longer TTL in force": m.Terms().TTL > terms.TTL, "a node overtaken": in.Kind == quorum.InputConfirmed && alive && d.overtaken(in),
+	} {
+		if seen {
+			w.seen[what]++
+		}
+	}
 	w.after(out)
 	return ""
 }
@@ -257,10 +299,10 @@ func (w *walker) after(out quorum.Output) {
 	arm := time.Duration(0)
 	switch {
 	case out.Begin:
-		w.sent = append(w.sent, w.now)
+		w.sent = append(w.sent, request{w.now, w.asked})
 		arm = w.now + w.terms.TTL/3
 	case out.Heal != 0:
-		w.sent = append(w.sent, w.now)
+		w.sent = append(w.sent, request{w.now, w.asked})
 	case out.Missed:
 		arm = w.now + w.terms.TTL/20
 	}
@@ -290,7 +332,7 @@ func walkAll(t *testing.T, walks, stream uint64, walk func(choices) (seen map[st
 
 func TestMachineKeepsItsLawsOnRandomWalks(t *testing.T) {
 	const walks, steps = 20_000, 60
-	ends := map[quorum.Reason]int{}
+	ends, seen := map[quorum.Reason]int{}, map[string]int{}
 	for seed := range uint64(walks) {
 		w := newWalker(choices{rng: rand.New(rand.NewPCG(seed, 0))})
 		if problem := w.walk(steps); problem != "" {
@@ -300,8 +342,16 @@ func TestMachineKeepsItsLawsOnRandomWalks(t *testing.T) {
 			t.Fatalf("seed %d: %s", seed, problem)
 		}
 		ends[w.machine.Reason()]++
+		for what, n := range w.seen {
+			seen[what] += n
+		}
 	}
-	t.Logf("%d walks, by reason: %v", walks, ends)
+	t.Logf("%d walks, by reason: %v; %v", walks, ends, seen)
+	for _, what := range []string{"a change", "a change in the middle of a round", "a longer TTL in force", "a node overtaken"} {
+		if seen[what] < walks/50 {
+			t.Errorf("only %d times %s: the walks miss something", seen[what], what)
+		}
+	}
 	for reason := range quorum.ReasonMissing + 1 {
 		if ends[reason] < walks/1000 {
 			t.Errorf("only %d walks ended with reason %v: the walks miss something", ends[reason], reason)
