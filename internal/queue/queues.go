@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ func (s *Queues) open(key string) *Queue {
 	s.byKey[key] = q
 	q.mu.Lock()
 	q.attach(s.config.Locks.Find(key))
+	q.local.Spread(rand.Float64())
 	return q
 }
 

@@ -103,8 +103,15 @@ type Local struct {
 	passes   int
 	again    clock.Validity // not to be asked for before, because it was left to other processes
 	releases int            // while other processes waited, since the lock was last left free
+	ahead    float64        // the part of these that the first count leaves out, see Spread
 	stranger clock.Validity // until then clients without queue support are assumed to be active
 }
+
+// Spread has the first count of releases, after which the lock is left free, leave out a part of them, from 0 to 1.
+// Processes take turns, so that equal counts end in one round, and a stranger had no chance in all those before it:
+// beside 16 processes for 480 releases, and beside 64 for 8,000. With random parts it has one about every
+// 2(others+1) releases.
+func (l *Local) Spread(part float64) { l.ahead = part }
 
 // Waiting returns how many callers wait behind the head.
 func (l *Local) Waiting() int { return len(l.waiting) }
@@ -287,10 +294,10 @@ func (l *Local) leaveFree(now clock.Validity, others int) bool {
 	if now < l.stranger {
 		every = (others + 1) / 8
 	}
-	if l.releases++; l.releases < every {
+	if l.releases++; l.releases < every-int(l.ahead*float64(every)) {
 		return false
 	}
-	l.releases = 0
+	l.releases, l.ahead = 0, 0
 	return true
 }
 

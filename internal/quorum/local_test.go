@@ -369,6 +369,33 @@ func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.
 	}
 }
 
+// 16 processes in turn: without the parts, the first 480 releases leave the lock to a waiter, and then 16 in a row leave it free.
+func TestProcessesDoNotCountTheirReleasesInStep(t *testing.T) {
+	const processes = 16
+	for name, c := range map[string]struct {
+		part    func(i int) float64
+		longest int // without a release that leaves the lock free
+	}{
+		"in step": {func(int) float64 { return 0 }, 31 * processes},
+		"spread":  {func(i int) float64 { return float64(i) / processes }, 3*processes - 2},
+	} {
+		var all [processes]quorum.Local
+		for i := range all {
+			all[i].Spread(c.part(i))
+		}
+		longest, last := 0, -1
+		for i := range 10_000 {
+			now, l := clock.Validity(origin+time.Duration(i)*ms), &all[i%processes]
+			l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
+			l.Granted(now)
+			if l.Finished(now, &quorum.Hold{Others: processes - 1, AnsweredAt: now}).LeaveFree {
+				longest, last = max(longest, i-last-1), i
+			}
+		}
+		assert.Equal(t, c.longest, longest, name)
+	}
+}
+
 func TestAPassDoesNotAllocate(t *testing.T) {
 	var l quorum.Local
 	now := origin
