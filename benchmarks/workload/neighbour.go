@@ -11,7 +11,12 @@ import (
 	"github.com/quorumlock/quorumlock/benchmarks/report"
 )
 
-const neighbourOwn = 16 // clients of ours beside a stranger, with one caller each
+const (
+	neighbourOwn = 16 // clients of ours beside a stranger, with one caller each
+	// metWithin is how long a stranger may take to get the lock for the first time. Our clients leave it free less
+	// often until they have met one: a second is too short to measure both.
+	metWithin = 10 * time.Second
+)
 
 // NeighbourCase returns the name of a case of the neighbour workload.
 func NeighbourCase(strangers int) string {
@@ -25,10 +30,11 @@ func neighbour() Workload {
 		Name:  "neighbour",
 		Title: "A plain Redlock client beside ours",
 		About: fmt.Sprintf("%d clients of the contestant want one lock all the time and hold it for %v; redsync clients want it as well. "+
-			"The fair share of a client is that of one among all of them; 1 is a fair share for redsync.", neighbourOwn, managerHold),
+			"The fair share of a client is that of one among all of them; 1 is a fair share for redsync. The shares count from redsync's first grant on.", neighbourOwn, managerHold),
 		Columns: []report.Column{
 			{Key: "share", Title: "redsync's share / fair share", Digits: 2, Library: "redsync"},
 			{Key: "strangers", Title: "redsync, grants/s", Digits: 1}, {Key: "own", Title: "ours, grants/s", Digits: 1},
+			{Key: "first", Title: "s to redsync's first grant", Digits: 2},
 		},
 		Chart: "share",
 	}
@@ -79,22 +85,38 @@ func (b *Bench) beside(strangers int, poll time.Duration) (Values, error) {
 		return held.Release(b.Context)
 	})
 	defer c.end()
+	first, err := b.meet(func() bool { return sum(c.counts()[neighbourOwn:]) > 0 })
+	if err != nil {
+		return nil, err
+	}
 	s, err := b.measureCrowd(c, contendedTimes*b.Duration)
 	if err != nil {
 		return nil, err
 	}
-	own, others := 0.0, 0.0
-	for i, count := range s.counts {
-		if i < neighbourOwn {
-			own += float64(count)
-		} else {
-			others += float64(count)
-		}
-	}
+	own, others := sum(s.counts[:neighbourOwn]), sum(s.counts[neighbourOwn:])
 	fair := float64(strangers) / float64(len(all))
 	return Values{
 		"share":     others / (own + others) / fair,
 		"strangers": others / s.elapsed.Seconds(),
 		"own":       own / s.elapsed.Seconds(),
+		"first":     first.Seconds(),
 	}, nil
+}
+
+// meet waits until strangers have had the lock, for metWithin at most, and returns how long that took.
+func (b *Bench) meet(had func() bool) (time.Duration, error) {
+	began := time.Now()
+	for !had() && time.Since(began) < metWithin {
+		if err := b.sleep(time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+func sum(counts []int64) (all float64) {
+	for _, n := range counts {
+		all += float64(n)
+	}
+	return all
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -105,4 +106,21 @@ func TestAMeasurementThatIsGivenUpEnds(t *testing.T) {
 	cancel()
 	_, err := b.measureCrowd(c, b.Duration)
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAStrangerIsWaitedForUntilItHasHadTheLockOrTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := &Bench{Context: ctx}
+		began := time.Now()
+		took, err := b.meet(func() bool { return time.Since(began) >= 3*time.Second })
+		require.NoError(t, err)
+		assert.Equal(t, 3*time.Second, took)
+		took, err = b.meet(func() bool { return false })
+		require.NoError(t, err, "its share is then measured as 0")
+		assert.Equal(t, 10*time.Second, took)
+		cancel()
+		_, err = b.meet(func() bool { return false })
+		assert.ErrorIs(t, err, context.Canceled)
+	})
 }
