@@ -166,7 +166,7 @@ fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s
 	done)
 
 .PHONY: compat
-compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3 (see scripts/compat.sh).
+compat: ## Run the suites on each Redis and Valkey that Debian has, with RESP2 and RESP3 (see scripts/compat.sh).
 	scripts/compat.sh $(ROWS)
 
 # Rows with a rate, of which the race detector would take much: they run without it as well, one of

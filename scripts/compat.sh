@@ -16,14 +16,14 @@
 # From the environment, all optional:
 #   QUORUMLOCK_COMPAT_DIR      where the servers are unpacked, once: delete it for newer ones
 #   QUORUMLOCK_COMPAT_MIRROR   Debian mirror; the one that apt is configured with by default
-#   QUORUMLOCK_COMPAT_SERVERS  some of "redis-7.0 redis-8.0 valkey-8.1"
+#   QUORUMLOCK_COMPAT_SERVERS  some of "redis-7.0 redis-8.0 redis-newest valkey-8.1 valkey-9"
 #   QUORUMLOCK_COMPAT_RESP     some of "2 3"
 #   QUORUMLOCK_COMPAT_SUITES   some of "conformance integration Sentinel ClusterSlot battery";
 #                              Sentinel and ClusterSlot are integration through that constructor
 #   GO, TIMEOUT, TESTFLAGS     as for make test
 set -eu
 
-servers=${QUORUMLOCK_COMPAT_SERVERS:-redis-7.0 redis-8.0 valkey-8.1}
+servers=${QUORUMLOCK_COMPAT_SERVERS:-redis-7.0 redis-8.0 redis-newest valkey-8.1 valkey-9}
 protocols=${QUORUMLOCK_COMPAT_RESP:-2 3}
 suites=${QUORUMLOCK_COMPAT_SUITES:-conformance integration Sentinel ClusterSlot battery}
 pattern=${1:-.}
@@ -39,12 +39,16 @@ fail() {
 	exit 1
 }
 
-# release SERVER and program SERVER say where a server comes from.
+# release SERVER and program SERVER say where a server comes from: testing for
+# the next Valkey, experimental for the newest Redis. Both are replaced from time
+# to time; the table says which version ran.
 release() {
 	case $1 in
 	redis-7.0) echo bookworm ;;
 	redis-8.0 | valkey-8.1) echo trixie ;;
-	*) fail "no server $1: there are redis-7.0, redis-8.0 and valkey-8.1" ;;
+	valkey-9) echo forky ;;
+	redis-newest) echo experimental ;;
+	*) fail "no server $1: there are redis-7.0, redis-8.0, redis-newest, valkey-8.1 and valkey-9" ;;
 	esac
 }
 
@@ -79,8 +83,16 @@ unpack() {
 	mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/root"
 	: >"$work/status" # nothing is installed there
 	echo "deb [signed-by=$keyring] $uri $1 main" >"$work/sources.list"
-	packages=redis-server
-	[ "$1" = bookworm ] || packages="redis-server valkey-server"
+	: >"$work/preferences"
+	case $1 in
+	bookworm) packages=redis-server ;;
+	experimental) # no release of its own: what it lacks, such as the libraries, is in unstable
+		packages=redis-server
+		echo "deb [signed-by=$keyring] $uri sid main" >>"$work/sources.list"
+		printf '%s\n' 'Package: redis-*' 'Pin: release a=experimental' 'Pin-Priority: 900' >"$work/preferences"
+		;;
+	*) packages="redis-server valkey-server" ;;
+	esac
 	# After the machine's own configuration, which may name a proxy: nothing of
 	# it is touched, and what it does after an update is not done.
 	cat >"$work/apt.conf" <<-EOF
@@ -89,7 +101,7 @@ unpack() {
 		Dir::Cache "$work/cache";
 		Dir::Etc::sourcelist "$work/sources.list";
 		Dir::Etc::sourceparts "/dev/null";
-		Dir::Etc::preferences "/dev/null";
+		Dir::Etc::preferences "$work/preferences";
 		Dir::Etc::preferencesparts "/dev/null";
 		Acquire::Languages "none";
 		Acquire::Retries "3";
@@ -133,7 +145,8 @@ wrap() {
 packages() {
 	case $1 in
 	conformance) echo ./internal/node/... ;;
-	integration | Sentinel | ClusterSlot) echo . ./tests/integration ;;
+	integration) echo . ./tests/integration ./examples/spread ;;
+	Sentinel | ClusterSlot) echo . ./tests/integration ;;
 	battery) echo ./tests/battery ;;
 	*) fail "no suite $1: there are conformance, integration, Sentinel, ClusterSlot and battery" ;;
 	esac
