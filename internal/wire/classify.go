@@ -85,7 +85,8 @@ func classifyText(text string, err error) (Status, error) {
 	problem := strings.TrimSuffix(text, ".") // the fix follows
 	command, _, _ := strings.Cut(strings.ToLower(text), ",")
 	switch {
-	case strings.HasPrefix(command, "unknown command") && (strings.Contains(command, "script") || strings.Contains(command, "evalsha")):
+	case strings.HasPrefix(command, "unknown command") && (strings.Contains(command, "script") || strings.Contains(command, "evalsha")),
+		strings.Contains(text, "Lua scripting support disabled"):
 		return Misconfigured, &ConfigError{Problem: problem, Fix: "use a server that runs Lua scripts, as Redis and Valkey do: every lock needs them"}
 	case strings.Contains(text, "undeclared key"):
 		return Misconfigured, &ConfigError{Problem: problem, Fix: "report this with the server's name and version: the scripts declare each key in KEYS"}

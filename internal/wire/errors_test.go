@@ -23,6 +23,7 @@ func TestAServerThatCannotRunTheScriptsIsAnErrorThatSaysSo(t *testing.T) {
 	for text, fix := range map[string]string{
 		"unknown command 'SCRIPT', with args beginning with: 'LOAD' 'x' ":                                         "use a server that runs Lua scripts",
 		"unknown command `evalsha`, with args beginning with: `x`":                                                "use a server that runs Lua scripts",
+		"This instance has Lua scripting support disabled":                                                        "use a server that runs Lua scripts", // of Garnet
 		"unknown command 'HELLO', with args beginning with: 'script' ":                                            "rename no command",
 		"Error running script (call to 5c4d): @user_script:2: script tried accessing undeclared key, key: quorum": "report this",
 	} {
