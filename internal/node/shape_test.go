@@ -138,6 +138,7 @@ var complaints = []string{
 	"ERR The user executing the script can't run this command or subcommand +set +zadd", "can't run this command subcommand +",
 	"ERR can't run this command @user_script:99999999999999999999.", "5 1700000000000000",
 	"ERR Script attempted to access a non local key in a cluster node script: x, on @user_script:40.",
+	"ERR Attempted to access a non local key in a cluster node script: on @user_script:40.",
 	"-OOM command not allowed when used memory > 'maxmemory'.", "ERR Error running script: -BUSY Redis is busy running a script.",
 }
 
@@ -153,7 +154,7 @@ func (s shape) class() wire.Status {
 // classInScript is class for the error of an operation inside a script.
 func (s shape) classInScript() wire.Status {
 	text := strings.TrimPrefix(s.text, "ERR ")
-	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|READONLY|MOVED|ASK|Script attempted to access a non local key)` +
+	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|READONLY|MOVED|ASK|(Script a|A)ttempted to access a non local key)` +
 		`|OOM command not allowed|BUSY Redis is busy`)
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):

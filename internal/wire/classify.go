@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,10 +23,10 @@ var transient = []string{
 }
 
 // halfMoved lists how the errors begin of a server that finds the keys of a slot in two places. TRYAGAIN: some of
-// the keys are here, and others have been moved or do not exist. ASK: none is here. The last one is
-// the error of a script whose keys are here, and that uses another one. All our keys lie in one slot, so
-// the errors mean nothing else.
-var halfMoved = []string{"TRYAGAIN", "ASK", "Script attempted to access a non local key"}
+// the keys are here, and others have been moved or do not exist. ASK: none is here. The last two are the error of
+// a script whose keys are here, and that uses another one: of Redis, and of Valkey since 9.0. All our keys lie in one
+// slot, so the errors mean nothing else.
+var halfMoved = []string{"TRYAGAIN", "ASK", "Script attempted to access a non local key", "Attempted to access a non local key"}
 
 // fixes lists what to do about an error, by how it begins.
 var fixes = []struct{ prefix, fix string }{
@@ -37,12 +38,16 @@ var fixes = []struct{ prefix, fix string }{
 	{"DB index is out of range", "set SelectDB to a database that the server has: 0 always exists"},
 	{"unknown command", unknownCommand},
 	{"Unknown Redis command called from script", unknownCommand},
-	{"unsupported command", unknownCommand}, // of proxies
+	{"Unknown command called from script", unknownCommand}, // of Valkey
+	{"unsupported command", unknownCommand},                // of proxies
 	{"invalid request", unknownCommand},
 	{"NOPROTO", "set AlwaysRESP2: the server or proxy does not speak RESP3"},
 	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/reference.md#access-rights"},
 	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
 }
+
+// lacksScripts matches what a server answers that runs no scripts. The second is Garnet's.
+var lacksScripts = regexp.MustCompile("(?i)^unknown command ['`\"]?(script|evalsha)|Lua scripting support disabled")
 
 const unknownCommand = "rename no command that locks need (docs/reference.md#access-rights); if a proxy answers, name the server itself, " +
 	"or set AlwaysRESP2 where the proxy lacks only HELLO"
@@ -83,10 +88,8 @@ func classifyText(text string, err error) (Status, error) {
 		return Misconfigured, PasswordError("server", "Username and Password of the node")
 	}
 	problem := strings.TrimSuffix(text, ".") // the fix follows
-	command, _, _ := strings.Cut(strings.ToLower(text), ",")
 	switch {
-	case strings.HasPrefix(command, "unknown command") && (strings.Contains(command, "script") || strings.Contains(command, "evalsha")),
-		strings.Contains(text, "Lua scripting support disabled"):
+	case lacksScripts.MatchString(text):
 		return Misconfigured, &ConfigError{Problem: problem, Fix: "use a server that runs Lua scripts, as Redis and Valkey do: every lock needs them"}
 	case strings.Contains(text, "undeclared key"):
 		return Misconfigured, &ConfigError{Problem: problem, Fix: "report this with the server's name and version: the scripts declare each key in KEYS"}

@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // One hash slot of a cluster as a node.
@@ -173,6 +174,27 @@ func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 	testkit.Renewed(t, l)
 	testkit.Released(t, l)
 	require.NoError(t, <-waiting)
+}
+
+// A script finds that a key has left only when it uses the key, if it had the key when it began. Servers say this in
+// words of their own, and an answer that is not understood would not end the votes.
+func TestTheWordsOfAScriptInAHalfMovedSlotAreKnown(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a cluster of its own")
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{})
+	slot := redistest.Slot(tag)
+	owner, _ := c.Owner(slot)
+	server, stays, goes := c.Servers()[owner], tag+":stays", tag+":goes"
+	for _, key := range []string{stays, goes} {
+		server.MustDo("SET", key, "x")
+	}
+	c.HalfMove(slot, goes)
+	_, err := server.Do("EVAL", "redis.call('DEL', KEYS[1]) return redis.call('GET', KEYS[1])", "1", stays)
+	require.ErrorContains(t, err, "ttempted to access")
+	var answer *redistest.ReplyError
+	require.ErrorAs(t, err, &answer)
+	_, err = wire.Classify(wire.OperationError(strings.TrimPrefix(answer.Text, "ERR ")))
+	assert.ErrorIs(t, err, wire.ErrMoving)
 }
 
 // A cluster keeps the connections of a master that is demoted and promoted again. Such a
