@@ -34,7 +34,7 @@ func plant(servers []*redistest.Server, count int, at time.Time) {
 	}
 }
 
-// fill sets the limit of each server below the memory that it uses.
+// fill sets the limit of each server below the memory that it uses: to a byte, if it uses less than that.
 func fill(t *testing.T, servers []*redistest.Server, below int) {
 	t.Helper()
 	for _, s := range servers {
@@ -43,7 +43,7 @@ func fill(t *testing.T, servers []*redistest.Server, below int) {
 		used, _, _ = strings.Cut(used, "\r\n")
 		n, err := strconv.Atoi(used)
 		require.NoError(t, err)
-		s.MustDo("CONFIG", "SET", "maxmemory", strconv.Itoa(n-below))
+		s.MustDo("CONFIG", "SET", "maxmemory", strconv.Itoa(max(n-below, 1)))
 	}
 }
 
