@@ -152,6 +152,12 @@ packages() {
 	esac
 }
 
+# A test for each kind of lock. Integration has failed without one of them.
+kinds="TestALeaseExcludesOthersAndNamesItsHolder TestReadersShareANameThatWritersHaveAlone TestDowngradeLetsNoWriterIn
+	TestPermitsBoundHowManyWorkAtOnce TestClientsThatTakeRandomPairsOfNames TestAHolderIsAskedAndThenRevoked
+	TestNothingStaysBehindHoweverALeaseEnds TestAnotherTTLHoldsOnTheServers TestALeaderYieldsOnceToTheBestCandidate
+	TestTheShardsAreSpreadOverTheProcessesThatLive"
+
 # run SERVER RESP SUITE runs a suite and prints its verdict. That needs a server
 # to have been started: a suite that ran on another one has shown nothing.
 run() {
@@ -177,6 +183,10 @@ run() {
 	elif [ "$status" = 0 ] && { [ "$passed" = 0 ] || [ ! -s "$starts" ]; }; then
 		verdict="FAILED: nothing ran on this server"
 		status=1
+	elif [ "$status" = 0 ] && [ "$pattern" = . ] && [ "$3" = integration ]; then
+		for test in $kinds; do
+			grep -q "^--- PASS: $test " "$log" || { verdict="FAILED: $test has not passed"; status=1; }
+		done
 	fi
 	echo "$verdict"
 	return "$status"
