@@ -50,12 +50,28 @@ type Status struct {
 	// without an end of its connection, counts until its turn comes or nothing waits for a minute; so
 	// do killed ones behind the first 500 in a queue, and where the user lacks +pubsub|numsub.
 	Waiters int
-	AsOf    time.Time // just before the nodes were asked
-	Err     error     // from Observe, why it is not Known: ErrNoQuorum (a *QuorumError). Inspect and List return theirs
-	Nodes   []NodeStatus
+	// Queue has the first of these Waiters, at most 8, in their order: of the node that counts the most. Only Inspect
+	// sets it. It may be shorter than Waiters says, and is nil if there are none. With Permits the Slots have none.
+	Queue []Waiter  `json:",omitzero"`
+	AsOf  time.Time // just before the nodes were asked
+	Err   error     // from Observe, why it is not Known: ErrNoQuorum (a *QuorumError). Inspect and List return theirs
+	Nodes []NodeStatus
 	// Slots has the state of each slot, for a call with Permits; nil otherwise. Then Known means that all of them are
-	// known, Held that one of them is held, Waiters, AsOf and Err sum them up, and the slots alone have the rest.
+	// known, Held that one of them is held, Waiters, Queue, AsOf and Err sum them up, and the slots alone have the rest.
 	Slots []Status `json:",omitzero"`
+}
+
+// Waiter is a process that waits for a name in the queue on the nodes: the first of its callers for that name. The
+// queue knows neither its label nor the others.
+type Waiter struct {
+	// Process is random for each Manager, 16 hex digits: the nodes wake it on the channel prefix, "\xffw", Process.
+	Process string
+	Own     bool // it is this Manager
+	// Since is when its call began, or when it came back after it had missed its turn. It comes from the nodes'
+	// clocks, and is shown by this machine's: Status.AsOf.Sub(Since) is how long it has waited.
+	Since   time.Time
+	Shared  bool // it wants a shared lease
+	Permits int  // it wants a permit of that many; 0 for other leases
 }
 
 // Inspect asks every node for the holder of a name, and changes nothing. It waits for all
@@ -79,7 +95,7 @@ func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Statu
 		return sh.inspectSlots(ctx, name, keysOf(sh.key(name), wanted))
 	}
 	timeout := sh.timeout()
-	answers := sh.read(sh.key(name), timeout)
+	answers := sh.read(wire.NewInspect, sh.key(name), timeout)
 	answers.Wait(ctx, timeout)
 	return sh.status(name, answers), enough(ctx, sh.ensemble, "inspect", name, answers)
 }
@@ -87,8 +103,10 @@ func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Statu
 // inspectSlots asks for all slots at once.
 func (sh *shard) inspectSlots(ctx context.Context, name string, keys []string) (s Status, err error) {
 	timeout, reads := sh.timeout(), make([]*ensemble.Answers, len(keys))
+	request := wire.NewInspect
 	for i, key := range keys {
-		reads[i] = sh.read(key, timeout)
+		reads[i] = sh.read(request, key, timeout)
+		request = wire.NewRead // the slots have one queue
 	}
 	slots := make([]Status, len(keys))
 	for i, answers := range reads {
@@ -105,7 +123,8 @@ func (sh *shard) inspectSlots(ctx context.Context, name string, keys []string) (
 
 // together returns what is known of a name from what is known of its slots.
 func together(name string, slots []Status) Status {
-	s := Status{Name: name, Known: true, Slots: slices.Clone(slots)}
+	s := Status{Name: name, Known: true, Slots: slices.Clone(slots), Queue: slots[0].Queue}
+	s.Slots[0].Queue = nil
 	for _, slot := range slots {
 		if slot.AsOf.After(s.AsOf) {
 			s.AsOf = slot.AsOf
@@ -173,12 +192,25 @@ func (sh *shard) readersOf(answers *ensemble.Answers) (all []Holder) {
 	return all[:min(len(all), listedReaders)]
 }
 
+// waiters returns the waiters whose tickets a node has shown.
+func (sh *shard) waiters(tickets []wire.Ticket, asked clock.Validity, asOf time.Time) (all []Waiter) {
+	validity, steady := sh.m.clock.Both()
+	now := sh.ensemble.Time(steady.Add(asked.Sub(validity))).Microseconds()
+	for _, t := range tickets {
+		waited := time.Duration(max(now-t.EnqueuedAt, 0)) * time.Microsecond
+		all = append(all, Waiter{
+			Process: t.Manager, Own: t.Manager == sh.campaigns.Manager(), Since: asOf.Add(-waited), Shared: t.Shared, Permits: t.Limit,
+		})
+	}
+	return all
+}
+
 // listedReaders is how many readers Inspect names.
 const listedReaders = 16
 
 func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 	s := Status{Name: name, AsOf: sh.m.clock.Time(answers.Began), Nodes: make([]NodeStatus, sh.ensemble.Size())}
-	votes := map[string]int{}
+	votes, tickets := map[string]int{}, []wire.Ticket(nil)
 	for i := range answers.Replies {
 		r, n := &answers.Replies[i], &s.Nodes[i]
 		*n = nodeStatus(sh.ensemble, i)
@@ -194,7 +226,9 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 			n.Err = answers.Err(i)
 			continue
 		}
-		s.Waiters = max(s.Waiters, int(r.Waiters))
+		if waiters := int(r.Waiters); waiters > s.Waiters {
+			s.Waiters, tickets = waiters, r.Tickets
+		}
 		if r.Free() {
 			n.TTL = wire.Absent // a reservation is no lease
 			continue
@@ -217,6 +251,7 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 			s.Readers = max(s.Readers, n.Readers)
 		}
 	}
+	s.Queue = sh.waiters(tickets, answers.Began, s.AsOf)
 	h := quorum.Agreed(observe.Sights(answers))
 	if s.Known, s.Held = h.Known, h.Held; s.Held {
 		sh.addEnd(&s, &h, answers.Began)

@@ -167,6 +167,9 @@ func (e *InvalidError) LogValue() slog.Value { return slog.StringValue(e.Error()
 // LogValue has log/slog write the text of the error, and not its JSON.
 func (e *FuncError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
 
+// MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
+func (w Waiter) MarshalJSON() ([]byte, error) { return object(&w) }
+
 // MarshalJSON returns the holder as the fields' tags say, with the time in UTC.
 func (h Holder) MarshalJSON() ([]byte, error) {
 	type plain Holder

@@ -72,6 +72,10 @@ var asJSON = map[string]struct {
 		`{"name":"job","known":true,"held":true,"holder":{"label":"web-1","owner":"ab","trace_parent":"","since":"2026-11-26T08:30:00.25Z"},"votes":2,"readers":0,"holders":null,` +
 			`"token":7,"ttl_ms":2000,"until":"2026-11-26T08:30:00.25Z","fence":0,"waiters":0,"as_of":"2026-11-26T08:30:00.25Z","error":"too few","nodes":null}`,
 	},
+	"Waiter": {
+		quorumlock.Waiter{Process: "0123456789abcdef", Since: instant, Permits: 4},
+		`{"process":"0123456789abcdef","own":false,"since":"2026-11-26T08:30:00.25Z","shared":false,"permits":4}`,
+	},
 	"Revocation": {quorumlock.Revocation{Until: instant, Marked: 2}, `{"until":"2026-11-26T08:30:00.25Z","marked":2}`},
 	"HeldError": {
 		&quorumlock.HeldError{Name: "job", RetryAfter: 1500 * time.Millisecond},

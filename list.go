@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/observe"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -96,7 +97,7 @@ func (m *Manager) statuses(ctx context.Context, names []string) iter.Seq2[Status
 		for i, name := range names {
 			sh := m.of(name)
 			timeout := sh.timeout()
-			all[i], longest = sh.read(sh.key(name), timeout), max(longest, timeout)
+			all[i], longest = sh.read(wire.NewRead, sh.key(name), timeout), max(longest, timeout)
 		}
 		for _, answers := range all {
 			answers.Wait(ctx, longest)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -90,9 +91,9 @@ func (sh *shard) terms(t *config.Terms) *config.Terms { return sh.m.cfg.At(sh.en
 // timeout returns how long a node may take to answer a call that concerns no lease of this process.
 func (sh *shard) timeout() time.Duration { return sh.terms(&sh.m.cfg.Terms).Timeout }
 
-// read asks every node for the holder of a key.
-func (sh *shard) read(key string, timeout time.Duration) *ensemble.Answers {
-	return sh.ensemble.AskAll(wire.NewRead(key, sh.m.clock.Steady().Add(timeout)), sh.ensemble.Size(), nil)
+// read asks every node for the holder of a key, with a request such as wire.NewRead.
+func (sh *shard) read(request func(key string, expires clock.Steady) *wire.Request, key string, timeout time.Duration) *ensemble.Answers {
+	return sh.ensemble.AskAll(request(key, sh.m.clock.Steady().Add(timeout)), sh.ensemble.Size(), nil)
 }
 
 // Answered counts a node's answer in the metrics.

@@ -244,6 +244,9 @@ func (s *Campaigns) issued(ticket string) bool {
 	return mine && err == nil && number > 0 && number <= s.last.Load() && strings.ToLower(digits) == digits
 }
 
+// Manager returns what the tickets of this process begin with.
+func (s *Campaigns) Manager() string { return s.manager }
+
 // mayLock reports whether a key may be that of a lock of this process.
 func (s *Campaigns) mayLock(key string) bool {
 	lock, _, _ := wire.SlotOf(key)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,19 +138,31 @@ func verdict(kind wire.Kind, answers []reading) wire.Status {
 			return wire.Done
 		}
 	case wire.Scan:
-		if parts := a.parts(2); parts != nil && parts[0].isText() && parts[1].isArray() && !slices.ContainsFunc(parts[1].parts, func(s shape) bool { return !s.isText() }) {
+		if parts := a.parts(2); parts != nil && parts[0].isText() && isTexts(parts[1]) {
 			return wire.Done
 		}
 	default:
 		if parts := a.parts(4); parts != nil && held(parts[0]) && integers(parts[1:]) {
 			return wire.Done
 		}
-		if parts := a.parts(6); parts != nil && held(parts[0]) && integers(parts[1:5]) && parts[5].isArray() &&
-			!slices.ContainsFunc(parts[5].parts, func(s shape) bool { return !s.isText() }) {
-			return wire.Done
+		for _, n := range []int{5, 6, 7} { // readers, tickets, and both
+			parts := a.parts(n)
+			if parts == nil {
+				continue
+			}
+			numbers, tickets := 4+(n-4)/2, n != 6
+			if held(parts[0]) && integers(parts[1:numbers]) && !slices.ContainsFunc(parts[numbers:], func(s shape) bool { return !isTexts(s) }) &&
+				(!tickets || len(parts[n-1].parts)%2 == 0) {
+				return wire.Done
+			}
 		}
 	}
 	return wire.Misconfigured
+}
+
+// isTexts reports whether a part is a list of texts.
+func isTexts(s shape) bool {
+	return s.isArray() && !slices.ContainsFunc(s.parts, func(s shape) bool { return !s.isText() })
 }
 
 // verdictOfMany is verdict for requests that answer one number for each lock.
@@ -188,6 +202,8 @@ func FuzzReplies(f *testing.F) {
 			"\x05\x06\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x05\x02\x02\x01a\x02\x01b", "\x05\x06\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x02\x01b", "\x05\x06\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x02\x012\x05\x00",
 			"\x05\x03\x02\x03abc\x02\x017\x03\x02\x00\x00", "\x05\x04\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00", "\x05\x04\x04\x03\x00\x00\x02\x03\x00\x00\x00\x03\x00\x00\x00",
 			"\x05\x04\x02\x03abc\x03\x07\x00\x00\x04\x03\x02\x00\x00", "\x05\x01\x02\x09WRONGTYPE", "\x05\x01\x01\x09WRONGTYPE", "\x05\x01\x09\x09WRONGTYPE", "\x05\x01\x05\x01\x02\x03OOM",
+			"\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x05\x06\x02\x230123456789abcdef0000000000000001999\x02\x101700000000000001\x02\x220123456789abcdef00000000000000015s\x02\x017\x02\x250123456789abcdef000000000000000150p12\x02\x018", "\x05\x07\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x05\x01\x02\x01a\x05\x06\x02\x230123456789abcdef0000000000000001999\x02\x101700000000000001\x02\x220123456789abcdef00000000000000015s\x02\x017\x02\x250123456789abcdef000000000000000150p12\x02\x018",
+			"\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x05\x01\x02\x230123456789abcdef0000000000000001999", "\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x05\x0c\x02\x230123456789abcdef0000000000000001999\x02\x031.5\x02\x240123456789abcdef00000000000000010999\x02\x011\x02\x210123456789abcdef00000000000000019\x02\x02-1\x02\x220123456789abcdef00000000000000019p\x02\x011\x02\x210123456789ABCDEF00000000000000019\x02\x011\x02\x210123456789abcdef00000000000000019\x02\x109007199254740994", "\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x02\x01b", "\x05\x07\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x03\x09\x00\x00\x05\x06\x02\x230123456789abcdef0000000000000001999\x02\x101700000000000001\x02\x220123456789abcdef00000000000000015s\x02\x017\x02\x250123456789abcdef000000000000000150p12\x02\x018\x02\x01b",
 			"\x0d", "\x0e", "\x08\x01\x00\x00", "\x07\x00", "\x0b\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x01\x03ERR",
 			"\x05\x02\x03\x01\x00\x00\x05\x01\x02\x03OOM", "\x05\x02\x02\x011\x03\x01\x00\x00", "\x05\x03\x03\x01\x00\x00\x03\x01\x00\x00\x03\x01\x00\x00",
 			"\x05\x02\x02\x010\x05\x02\x02\x01a\x02\x01b", "\x05\x02\x02\x010\x05\x00", "\x05\x02\x02\x010\x05\x01\x03\x01\x00\x00", "\x05\x02\x03\x01\x00\x00\x05\x00", "\x03\xfe\xff\xff", "\x05\x02\x02\x010\x02\x010",
@@ -327,7 +343,9 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 		checkHeld(t, r, a.detail, said)
 		same("register", r.Register, a.detail.parts[2].integer())
 		same("waiters", r.Waiters, a.detail.parts[3].integer())
-		checkReaders(t, r, a.detail.parts[4:], said)
+		rest := a.detail.parts[4:]
+		checkTickets(t, r, &rest, said)
+		checkReaders(t, r, rest, said)
 	case kind == wire.Scan:
 		if r.Page.Cursor != a.detail.parts[0].text {
 			t.Errorf("cursor %q: %s", r.Page.Cursor, said)
@@ -347,6 +365,28 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 		if kind != wire.Extend && kind != wire.Heal {
 			same("N", r.N, r.Answers[0])
 		}
+	}
+}
+
+// aTicket is what a member of a queue looks like that is a ticket.
+var aTicket = regexp.MustCompile(`^[0-9a-f]{32}[1-9][0-9]{0,2}(s|p[1-9][0-9]{0,8})?$`)
+
+// checkTickets checks what a reply says of the queue, and removes that from the parts.
+func checkTickets(t *testing.T, r *wire.Reply, parts *[]shape, said string) {
+	want := []wire.Ticket(nil)
+	if last := len(*parts) - 1; last == 0 || last == 2 {
+		for texts := (*parts)[last].parts; len(texts) > 0; texts = texts[2:] {
+			place, err := strconv.ParseFloat(texts[1].text, 64)
+			_, end, _ := strings.Cut(texts[0].text, "p")
+			limit, _ := strconv.Atoi(end)
+			if text := texts[0].text; aTicket.MatchString(text) && err == nil && place >= 0 && place <= 1<<53 {
+				want = append(want, wire.Ticket{Manager: text[:16], EnqueuedAt: int64(place), Shared: strings.HasSuffix(text, "s"), Limit: limit})
+			}
+		}
+		*parts = (*parts)[:last]
+	}
+	if !slices.Equal(r.Tickets, want) {
+		t.Errorf("tickets %v and not %v: %s", r.Tickets, want, said)
 	}
 }
 

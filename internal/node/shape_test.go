@@ -50,7 +50,7 @@ func draw(in *[]byte, depth int) shape {
 	s := shape{kind: kinds[next()%len(kinds)]}
 	switch s.kind {
 	case '*', '~':
-		for range next() % 6 {
+		for range next() % 16 { // a read with readers and tickets has 7 parts, and the list of the tickets twice as many as tickets
 			if depth < 3 {
 				s.parts = append(s.parts, draw(in, depth+1))
 			}

@@ -42,7 +42,7 @@ func NewLook(marker string, notAfter clock.Steady) *Request {
 // NewRehearsal returns a request that changes nothing. So a user without the right to run
 // scripts, or to use our keys, is found at the greeting and not by the first lease.
 func NewRehearsal(marker string) *Request {
-	return &Request{keys: []string{marker}, args: []string{"read", ""}}
+	return &Request{keys: []string{marker}, args: []string{"read", "", ""}}
 }
 
 // ReadMarker reads the answer to the operation guard.

@@ -108,6 +108,43 @@ const ReaderMark = 's'
 // PermitMark is before the limit at the end of a ticket that waits for a permit.
 const PermitMark = 'p'
 
+// MostTickets is how many tickets NewInspect asks for.
+const MostTickets = 8
+
+// Ticket is what a queue shows of a waiter.
+type Ticket struct {
+	Manager    string // 16 hex digits, random for each Manager
+	EnqueuedAt int64  // its place: when its call began, or came back after it had missed its turn; µs of the nodes' time
+	Shared     bool   // it wants a shared lease
+	Limit      int    // it wants a permit, of that many; 0 for none
+}
+
+// maxPlace is the largest place of a ticket. A score holds every integer up to it.
+const maxPlace = 1 << 53
+
+// parseTicket parses a member of a queue and its score. ok is false if it is no ticket, such as one of another program.
+func parseTicket(member, score string) (t Ticket, ok bool) {
+	place, err := strconv.ParseFloat(score, 64) // Redis 7.2 writes 1.8e+15
+	if err != nil || !(place >= 0 && place <= maxPlace) || len(member) <= TicketLen || !isOwner(member[:TicketLen]) {
+		return Ticket{}, false
+	}
+	t = Ticket{Manager: member[:ManagerLen], EnqueuedAt: int64(place)}
+	grace, limit, permit := strings.Cut(member[TicketLen:], string(PermitMark))
+	if permit {
+		t.Limit, ok = numberOf(limit, 9)
+	} else {
+		grace, t.Shared = strings.CutSuffix(grace, string(ReaderMark))
+	}
+	_, timed := numberOf(grace, 3)
+	return t, timed && ok == permit
+}
+
+// numberOf reads a number above 0 as this package writes it, of that many digits at most.
+func numberOf(text string, digits int) (n int, ok bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n > 0 && len(text) <= digits && strconv.Itoa(n) == text
+}
+
 // PrefixShards reports whether a prefix is fit for hash slots: it puts all its keys into
 // one slot, or does not affect the slot. A brace must belong to a whole hash tag.
 func PrefixShards(prefix string) bool {

@@ -183,3 +183,40 @@ func TestTheKeyOfASlotNamesIt(t *testing.T) {
 	_, slot, _ = SlotOf("p:job")
 	assert.Equal(t, -1, slot, "a lease that is no permit")
 }
+
+func TestATicketSaysWhichManagerWaitsSinceWhenAndForWhat(t *testing.T) {
+	const name, manager = "0123456789abcdef00000000000000a1", "0123456789abcdef"
+	for member, want := range map[string]Ticket{
+		name + "50":      {Manager: manager, EnqueuedAt: 7},
+		name + "999s":    {Manager: manager, EnqueuedAt: 7, Shared: true},
+		name + "9p1024":  {Manager: manager, EnqueuedAt: 7, Limit: 1024},
+		name + "50s 9":   {}, // of a later version, or of another program
+		name + "50p4s":   {},
+		name + "50p":     {},
+		name + "50p04":   {},
+		name + "50p-4":   {},
+		name + "50p4p4":  {},
+		name + "p4":      {},
+		name + "s":       {},
+		name + "0":       {},
+		name + "050":     {},
+		name + "1000":    {},
+		name:             {},
+		name[1:] + "9":   {},
+		name[1:] + "A50": {},
+		"":               {},
+		"no ticket":      {},
+	} {
+		got, ok := parseTicket(member, "7")
+		if assert.Equal(t, want != Ticket{}, ok, member) && ok {
+			assert.Equal(t, want, got, member)
+		}
+	}
+	for score, want := range map[string]int64{
+		"0": 0, "9007199254740992": 1 << 53, "9007199254740994": -1, "-1": -1, "1.5": 1, "inf": -1, "-inf": -1, "nan": -1, "1.8e+15": 1_800_000_000_000_000, "": -1, "x": -1,
+	} {
+		got, ok := parseTicket(name+"50", score)
+		assert.Equal(t, want >= 0, ok, score)
+		assert.Equal(t, max(want, 0), got.EnqueuedAt, score)
+	}
+}

@@ -173,7 +173,12 @@ func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter c
 
 // NewRead returns a request that reads a lock and changes nothing.
 func NewRead(lock string, expires clock.Steady) *Request {
-	return newRequest(Read, lock, expires, "read", "")
+	return newRequest(Read, lock, expires, "read", "", "")
+}
+
+// NewInspect returns a read that also asks for the first tickets in the lock's queue, MostTickets at most.
+func NewInspect(lock string, expires clock.Steady) *Request {
+	return newRequest(Read, lock, expires, "read", "", strconv.Itoa(MostTickets))
 }
 
 // NewScan returns a request that looks at about count keys of the server, from a cursor on, for

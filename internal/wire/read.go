@@ -150,10 +150,27 @@ func readState(all Answers, r *Reply) error {
 	p := partsOf(all)
 	p.held(r)
 	r.Register, r.Waiters = p.integer(), p.integer()
-	if len(p.rest) > 0 {
+	if len(p.rest) > 1 {
 		r.Readers = readReaders(p.integer(), p.texts())
 	}
+	if len(p.rest) > 0 {
+		r.Tickets = p.tickets()
+	}
 	return p.end()
+}
+
+// tickets returns the next part, a list of tickets, each with its place. It leaves out what is no ticket.
+func (p *parts) tickets() (all []Ticket) {
+	texts := p.texts()
+	if len(texts)%2 != 0 && p.err == nil {
+		p.err = ErrNotUnderstood
+	}
+	for ; len(texts) > 1; texts = texts[2:] {
+		if t, ok := parseTicket(texts[0], texts[1]); ok {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // readPage reads the answer to a Scan.

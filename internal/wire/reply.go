@@ -97,7 +97,8 @@ type Reply struct {
 	Position int64 // Taken
 	// Wants are the locks of an Extend that others want, valid as long as Answers.
 	Wants    []Want
-	Register int64 // Read
-	Page     *Page // Scan
-	Err      error // for NotApplied and all below
+	Register int64    // Read
+	Tickets  []Ticket // Read of NewInspect: those of the first waiters whose processes the node can wake
+	Page     *Page    // Scan
+	Err      error    // for NotApplied and all below
 }

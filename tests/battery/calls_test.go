@@ -25,7 +25,7 @@ type operation struct {
 
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
-	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 2, "release": 1, "leave": 4, "read": 1,
+	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 2, "release": 1, "leave": 4, "read": 2,
 	"share": 6, "prolong": 2, "restore": 4, "quit": 4, "forget": 2, "guard": 7, "list": 9, "announce": 3,
 }
 

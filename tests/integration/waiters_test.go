@@ -40,6 +40,7 @@ func allCounts(t *testing.T, m *quorumlock.Manager) (counts []string) {
 	s, err := m.Inspect(t.Context(), "job")
 	require.NoError(t, err)
 	count("Inspect", s.Waiters)
+	count("queue", len(s.Queue))
 	for s, err := range m.List(t.Context(), "") {
 		require.NoError(t, err)
 		count("List "+s.Name, s.Waiters)
@@ -51,6 +52,7 @@ func allCounts(t *testing.T, m *quorumlock.Manager) (counts []string) {
 	count("Observe", (<-holdings).Waiters)
 	s, err = m.Inspect(t.Context(), "pool", quorumlock.Permits(2))
 	require.NoError(t, err)
+	count("queue", len(s.Queue))
 	for _, slot := range s.Slots {
 		count("permits", slot.Waiters)
 	}
@@ -86,7 +88,7 @@ func TestNoCountHasTheWaitersOfAKilledProcess(t *testing.T) {
 	require.NoError(t, other.Start())
 	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
 	counts := func(job, pool int) func() bool {
-		want := fmt.Sprintf("[Inspect %[1]d List job %[1]d Observe %[1]d permits %[2]d permits %[2]d]", job, pool)
+		want := fmt.Sprintf("[Inspect %[1]d queue %[1]d List job %[1]d Observe %[1]d queue %[2]d permits %[2]d permits %[2]d]", job, pool)
 		return func() bool { return fmt.Sprint(allCounts(t, m)) == want }
 	}
 	testkit.Eventually(t, "all wait", counts(5, 2))

@@ -237,7 +237,7 @@ func back(r *rig, owner, from string) op {
 	return op{r.lock, []string{"back", owner + " ", from + " "}}
 }
 
-func (r *rig) read() op { return op{r.lock, []string{"read", ""}} }
+func (r *rig) read() op { return op{r.lock, []string{"read", "", ""}} }
 
 func (r *rig) forget(most int) op {
 	return op{r.registers, []string{"forget", micros(hour), strconv.Itoa(most)}}

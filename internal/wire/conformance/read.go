@@ -4,16 +4,21 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 var readCases = []testCase{
 	{"read answers all and changes nothing", (*rig).reads},
 	{"read and extend count no ticket of a process that has died", countsTheLiving},
+	{"read shows the first tickets of a queue and their places, if it is asked for them", showsTheFirst},
+	{"a node reads the first tickets of a queue", readsTheFirst},
 }
 
 func (r *rig) reads() {
@@ -70,6 +75,68 @@ func countsTheLiving(r *rig) {
 		assert.EqualValues(r, want, got[2*i].([]any)[3], "queue %d", i)
 		assert.EqualValues(r, want, got[2*i+1].([]any)[3], "queue %d again", i)
 	}
+}
+
+// inspect is a read that also asks for the first tickets.
+func (r *rig) inspect(first string) op { return r.read().with(2, first) }
+
+// dead is the ticket of a process that does not listen.
+func dead(n int) string { return strings.Repeat("e", wire.ManagerLen) + ticket(n)[wire.ManagerLen:] }
+
+func showsTheFirst(r *rig) {
+	r.subscribe()
+	assert.Equal(r, answer(nil, -2, 0, 0), r.one(r.inspect("8")), "where none is queued, it answers as a read")
+	t := r.holds(alice)
+	r.admin("SET", r.hint, "1")
+	r.admin("ZADD", r.queue, "0", dead(0), "9007199254740991", "no ticket", enqueuedAt(2), readerTicket(2), enqueuedAt(1), ticket(1), enqueuedAt(3), permitTicket(3, 12))
+	all := answer(ticket(1), enqueuedAt(1), readerTicket(2), enqueuedAt(2), permitTicket(3, 12), enqueuedAt(3))
+	r.unchanged(func() {
+		for first, want := range map[string]any{"1": all[:2], "3": all, "8": all} {
+			got := r.one(r.inspect(first)).([]any)
+			assert.Equal(r, append(answer(t, 3), want), got[2:], first)
+		}
+		assert.Len(r, r.one(r.read()), 4)
+	})
+	r.admin("DEL", r.lock)
+	assert.Equal(r, answer(nil, -2, t, 3, all), r.one(r.inspect("8")), "a lock that is free")
+	r.admin("ZADD", wire.QueueKey(family(r)), enqueuedAt(5), permitTicket(5, 2))
+	assert.Equal(r, answer(permitTicket(5, 2), enqueuedAt(5)), r.one(r.inspect("8").on(slot(r, 1))).([]any)[4], "of all slots")
+	r.admin("DEL", r.queue, r.hint)
+	r.one(share(r, alice))
+	r.admin("ZADD", r.queue, enqueuedAt(1), ticket(1))
+	got := r.one(r.inspect("8")).([]any)
+	require.Len(r, got, 7, "readers, and the tickets after them")
+	assert.Equal(r, answer(ticket(1), enqueuedAt(1)), got[6])
+	for n := range 64 {
+		r.admin("ZADD", r.queue, strconv.Itoa(n), dead(n))
+	}
+	assert.Equal(r, []any{}, r.one(r.inspect("8")).([]any)[6], "the first 64 are dead")
+}
+
+func readsTheFirst(r *rig) {
+	r.subscribe()
+	r.holds(alice)
+	r.admin("SET", r.hint, "1")
+	read := func(request func(string, clock.Steady) *wire.Request) []wire.Ticket {
+		got := r.do(request(r.lock, r.soon(10*time.Second)))
+		require.Equal(r, wire.Done, got.Status, "%v", got.Err)
+		return got.Tickets
+	}
+	r.admin("ZADD", r.queue, "5", "no ticket", "inf", ticket(7), "-1", ticket(8))
+	assert.Empty(r, read(wire.NewInspect))
+	r.admin("ZADD", r.queue, enqueuedAt(2), readerTicket(2), enqueuedAt(1), ticket(1), enqueuedAt(3), permitTicket(3, 12))
+	const place = 1_700_000_000_000_000
+	want := []wire.Ticket{{Manager: Manager, EnqueuedAt: place + 1}, {Manager: Manager, EnqueuedAt: place + 2, Shared: true}, {Manager: Manager, EnqueuedAt: place + 3, Limit: 12}}
+	assert.Equal(r, want, read(wire.NewInspect))
+	assert.Empty(r, read(wire.NewRead), "it has not asked for them")
+	for n := range 20 {
+		r.admin("ZADD", r.queue, enqueuedAt(n), ticket(n))
+	}
+	r.admin("ZREM", r.queue, "no ticket", ticket(8))
+	assert.EqualValues(r, place, read(wire.NewInspect)[0].EnqueuedAt, "Redis 7.2 writes it as 1.7e+15")
+	got := read(wire.NewInspect)
+	require.NotEmpty(r, got)
+	assert.LessOrEqual(r, len(got), wire.MostTickets)
 }
 
 var scanCases = []testCase{

@@ -32,7 +32,7 @@ func meets(r *rig) (ops []op) {
 	}
 	return append(ops, r.wait(alice, 1).with(argMode, "l"), r.stay(alice, 1, "y"), r.stay(alice, 1, "f"),
 		share(r, alice), shareFor(r, alice, 3), prolong(r, alice), restore(r, alice), align(r, alice, r.micros()), quit(r, alice),
-		quit(r, alice).with(argQuitTicket, readerTicket(3)), op{r.lock, []string{"read", reader(alice)}})
+		quit(r, alice).with(argQuitTicket, readerTicket(3)), op{r.lock, []string{"read", reader(alice), ""}})
 }
 
 // argQuitTicket is the ticket of quit.

@@ -145,7 +145,7 @@ end
 -- How many of a queue's tickets have a process that can be woken here; others stay until they are served.
 -- A script looks at the first 500 of a queue, and at 1,000 in all, which takes less than a millisecond. The
 -- others count, as do all without the right to PUBSUB NUMSUB (in a cluster, PUBSUB SHARDNUMSUB).
-local looks, dead = 1000, {}
+local looks, dead, gone = 1000, {}, {}
 function f.living(count)
   if looks > 0 and not dead[queue] then
     local channels, tickets = { 'PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB' }, {}
@@ -161,11 +161,23 @@ function f.living(count)
     local found = redis.pcall(unpack(channels))
     for i = 1, #found, 2 do
       if found[i + 1] == 0 then
-        dead[queue] = dead[queue] + tickets[found[i]]
+        gone[found[i]], dead[queue] = true, dead[queue] + tickets[found[i]]
       end
     end
   end
   return math.max(count - (dead[queue] or 0), 0)
+end
+
+-- The first `most` tickets of a queue and the place of each, {ticket, place, …}, for people. It looks at the first 64,
+-- and leaves out those that f.living has found dead.
+function f.ahead(most)
+  local ahead, found = redis.pcall('ZRANGE', queue, '0', '63', 'WITHSCORES'), {}
+  for i = 1, #ahead, 2 do
+    if #found < 2 * most and not gone[ARGV[4] .. string.sub(ahead[i], 1, 16)] then
+      found[#found + 1], found[#found + 2] = ahead[i], ahead[i + 1]
+    end
+  end
+  return found
 end
 
 -- Finishes a release: held is the value that was there; if it was ours, it is deleted.

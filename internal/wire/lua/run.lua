@@ -8,9 +8,10 @@
 --          marker differs (quarantine), only until held, the instant at which the lost key
 --          would have ended: a later heal would be a new vote
 --     1 ours, 0 not_after has passed, -1 another's or revoked
--- read     value                   {held or nil, ms, register, tickets}; where readers have the
+-- read     value first             {held or nil, ms, register, tickets}; where readers have the
 --                                  lock, also how many, and the values of 16 of them; held is then
---                                  value, if that is a reader's
+--                                  value, if that is a reader's. Where tickets are queued, and `first`
+--                                  is not '', also that many of them, see f.ahead
 --
 -- This file runs the operations, one after the other. It decides the common cases without a
 -- function of the other files: the grant of a free lock, its renewal, its restoration and its
@@ -143,7 +144,7 @@ local function run()
         permits().write(lock, b)
       end
     elseif op == 'read' then
-      arg = at + 2
+      arg = at + 3
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
       local waiting = waiters(call)
@@ -151,6 +152,9 @@ local function run()
       reply = { held, left, known and value or -1, waiting }
       if held and readers(held) then
         reply = shared().list(lock, a, reply)
+      end
+      if b ~= '' and waiting > 0 then
+        reply[#reply + 1] = rare().ahead(b)
       end
     else
       sharing = sharing or { share = 6, prolong = 2, restore = 4, raise = 2, quit = 4 }
