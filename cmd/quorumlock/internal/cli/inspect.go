@@ -25,7 +25,8 @@ func (p *program) inspectCommand() *cobra.Command {
 		SuggestFor: []string{"status", "show"},
 		Long: `Inspect asks every node who holds the lock NAME, and takes nothing. It exits
 with 0 whether the lock is held or free, and with 69 when too few nodes answer.
-If readers share it, inspect names up to 16 of them.
+If readers share it, inspect names up to 16 of them. Of the processes that wait
+it shows the first 8, by the random number that each Manager has.
 
 With --permits N it shows the first N permits of NAME, as run --permits takes
 them.`,
@@ -69,7 +70,7 @@ func (p *program) inspectPermits(ctx context.Context, name string, limit int) er
 		}
 	}
 	if p.connection.json {
-		all := permitsJSON{Name: name, Held: taken, Limit: limit, Slots: []statusJSON{}}
+		all := permitsJSON{Name: name, Held: taken, Limit: limit, Queue: queueOf(s), Slots: []statusJSON{}}
 		for _, slot := range s.Slots {
 			all.Slots = append(all.Slots, lockJSON(slot, p.connection.quorum()))
 		}
@@ -93,7 +94,7 @@ func (p *program) permitsOf(s quorumlock.Status, taken int) string {
 			t.row(strconv.Itoa(i), "free", "", "", "")
 		}
 	}
-	return fmt.Sprintf("%-8s %s\n%-8s %d of %d permits\n%-8s %d\n\n", "name", cut(shown.Text(s.Name), p.columns()-9), "held", taken, len(s.Slots), "waiters", s.Waiters) + t.String()
+	return fmt.Sprintf("%-8s %s\n%-8s %d of %d permits\n%-8s %d\n\n", "name", cut(shown.Text(s.Name), p.columns()-9), "held", taken, len(s.Slots), "waiters", s.Waiters) + t.String() + p.queueOf(s)
 }
 
 func (p *program) inspect(ctx context.Context, name string) error {
@@ -142,7 +143,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	for i, n := range s.Nodes {
 		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(n.Err == nil && n.Holder != quorumlock.Holder{}, n.TTL), nodeToken(n))
 	}
-	text := facts.String() + p.readersOf(s) + "\n" + nodes.String()
+	text := facts.String() + p.readersOf(s) + p.queueOf(s) + "\n" + nodes.String()
 	for i, n := range s.Nodes {
 		if n.Err != nil {
 			text += "\n" + style.red("node "+strconv.Itoa(i)) + " does not answer\n" + wrap("  ", oneLine(n.Err))
@@ -199,6 +200,30 @@ func (p *program) readersOf(s quorumlock.Status) string {
 	}
 	text := "\n" + t.String()
 	if more := s.Readers - len(known); more > 0 {
+		text += "and " + strconv.Itoa(more) + " more\n"
+	}
+	return text
+}
+
+// queueOf returns a line for each of the first waiters, empty for none.
+func (p *program) queueOf(s quorumlock.Status) string {
+	if len(s.Queue) == 0 {
+		return ""
+	}
+	t := &table{width: p.columns()}
+	t.row("WAITER", "WAITS FOR", "WANTS")
+	for _, w := range s.Queue {
+		wants := "the lock"
+		switch {
+		case w.Permits > 0:
+			wants = fmt.Sprintf("a permit of %d", w.Permits)
+		case w.Shared:
+			wants = "to share it"
+		}
+		t.row(w.Process, short(s.AsOf.Sub(w.Since)), wants)
+	}
+	text := "\n" + t.String()
+	if more := s.Waiters - len(s.Queue); more > 0 {
 		text += "and " + strconv.Itoa(more) + " more\n"
 	}
 	return text

@@ -35,6 +35,7 @@ type statusJSON struct {
 	AsOf      string        `json:"as_of,omitempty"` // just before the nodes were asked
 	Fence     int64         `json:"fence"`
 	Waiters   int           `json:"waiters"`
+	Queue     []waiterJSON  `json:"queue,omitempty"` // the first waiters, 8 at most, of inspect without --permits
 	NodeTable []nodeJSON    `json:"nodes"`
 	Error     string        `json:"error"`
 }
@@ -44,7 +45,25 @@ type permitsJSON struct {
 	Name  string       `json:"name"`
 	Held  int          `json:"held"`
 	Limit int          `json:"limit"`
+	Queue []waiterJSON `json:"queue,omitempty"` // the first waiters, 8 at most
 	Slots []statusJSON `json:"slots"`
+}
+
+type waiterJSON struct {
+	Process  string  `json:"process"`
+	Since    string  `json:"since"` // RFC 3339, by this clock
+	WaitedMs float64 `json:"waited_ms"`
+	Shared   bool    `json:"shared"`
+	Permits  int     `json:"permits"` // of that many, it wants one; 0 for other leases
+}
+
+// queueOf returns the first waiters of a lock.
+func queueOf(s quorumlock.Status) []waiterJSON {
+	all := make([]waiterJSON, 0, len(s.Queue))
+	for _, w := range s.Queue {
+		all = append(all, waiterJSON{Process: w.Process, Since: timeOf(w.Since), WaitedMs: ms(s.AsOf.Sub(w.Since)), Shared: w.Shared, Permits: w.Permits})
+	}
+	return all
 }
 
 type nodeJSON struct {
@@ -94,7 +113,7 @@ func textOf(err error) string {
 func lockJSON(s quorumlock.Status, quorum int) statusJSON {
 	j := statusJSON{
 		Name: s.Name, Known: s.Known, Held: s.Held, Token: s.Token, Until: timeOf(s.Until), AsOf: timeOf(s.AsOf), Error: textOf(s.Err), Holder: holderOf(s.Holder), Readers: s.Readers, Holders: []*holderJSON{}, Votes: s.Votes, Quorum: quorum,
-		TTLms: end(s.Held, s.TTL), Fence: s.Fence, Waiters: s.Waiters, NodeTable: []nodeJSON{},
+		TTLms: end(s.Held, s.TTL), Fence: s.Fence, Waiters: s.Waiters, Queue: queueOf(s), NodeTable: []nodeJSON{},
 	}
 	for _, h := range s.Holders {
 		j.Holders = append(j.Holders, holderOf(h))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +48,26 @@ func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
 		s, err := m.Inspect(t.Context(), "job", quorumlock.Permits(2))
 		return err == nil && s.Waiters == 1
 	})
+	assert.Regexp(t, `(?m)^[0-9a-f]{16} +[0-9.]+[a-zµ]+ +a permit of 2$`, invoke(t, addrs, "inspect", "--permits", "2", "job").stdout)
+	var waiting struct {
+		Queue []struct {
+			Process, Since string
+			WaitedMs       float64 `json:"waited_ms"`
+			Shared         bool
+			Permits        int
+		}
+		Slots []map[string]any
+	}
+	require.NoError(t, json.Unmarshal([]byte(invoke(t, addrs, "inspect", "--json", "--permits", "2", "job").stdout), &waiting))
+	require.Len(t, waiting.Queue, 1)
+	w := waiting.Queue[0]
+	assert.Regexp(t, "^[0-9a-f]{16}$", w.Process)
+	since, err := time.Parse(time.RFC3339Nano, w.Since)
+	require.NoError(t, err)
+	assert.InDelta(t, w.WaitedMs, time.Since(since).Milliseconds(), 30_000)
+	assert.Positive(t, w.WaitedMs)
+	assert.Equal(t, []any{false, 2}, []any{w.Shared, w.Permits})
+	assert.NotContains(t, waiting.Slots[0], "queue", "the slots have one queue")
 	slot := 0
 	s, err := m.Inspect(t.Context(), "job", quorumlock.Permits(2))
 	require.NoError(t, err)

@@ -84,6 +84,11 @@ func TestACommandThatReadsWaitsForAWriter(t *testing.T) {
 		require.NoError(t, readers[i].Start())
 	}
 	eventually(t, "both wait", func() bool { s, err := m.Inspect(t.Context(), "job"); return err == nil && s.Waiters == 2 })
+	assert.Regexp(t, `(?m)^WAITER +WAITS FOR +WANTS
+[0-9a-f]{16} +[0-9.]+[a-zµ]+ +to share it
+[0-9a-f]{16} +[0-9.]+[a-zµ]+ +to share it
+
+ +NODE `, invoke(t, addrs, "inspect", "job").stdout)
 	require.NoError(t, l.Release(t.Context()))
 	for _, c := range readers {
 		require.NoError(t, c.Wait())
