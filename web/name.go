@@ -27,6 +27,7 @@ type nameView struct {
 	Error   string      `json:"error"`
 	Here    string      `json:"here"` // what this process has to do with it
 	Waiters int         `json:"waiters"`
+	Queue   []waiterRow `json:"queue"` // the first of them
 	Fence   string      `json:"fence"`
 	Holders []holderRow `json:"holders"`
 	More    int         `json:"more"` // readers that are not among the holders
@@ -48,6 +49,15 @@ type holderRow struct {
 	Trace   string  `json:"trace"`
 }
 
+type waiterRow struct {
+	Key     string  `json:"key"`
+	Process string  `json:"process"`
+	Own     bool    `json:"own"`
+	Waited  float64 `json:"waited"`
+	Since   int64   `json:"since"` // Unix time, ms
+	Wants   string  `json:"wants"`
+}
+
 // answerRow is what one node says of the name.
 type answerRow struct {
 	Number  int     `json:"number"`
@@ -62,7 +72,7 @@ type answerRow struct {
 func ofName(name string, permits int, s *quorumlock.Status, err error, leases []quorumlock.LeaseStatus, link string, now time.Time) nameView {
 	v := nameView{
 		Name: shown(name, alone), Query: queryOf(name, permits), At: now.UnixMilli(), Level: good, Error: problem(err, alone),
-		Waiters: s.Waiters, Slots: len(s.Slots), Here: here(name, leases), Holders: []holderRow{}, Nodes: []answerRow{}, // JSON for none is []
+		Waiters: s.Waiters, Slots: len(s.Slots), Here: here(name, leases), Holders: []holderRow{}, Nodes: []answerRow{}, Queue: waiterRows(s), // JSON for none is []
 	}
 	if s.Fence > 0 {
 		v.Fence = strconv.FormatInt(s.Fence, 10)
@@ -144,6 +154,27 @@ func holderOf(h *quorumlock.Holder, s *quorumlock.Status, slot, link string, now
 		r.Notes += "Detached for another process. "
 	}
 	return r
+}
+
+// waiterRows has the first waiters, in their order. A process may be among them several times, as readers are. Since is
+// measured anew each time, so it is no key.
+func waiterRows(s *quorumlock.Status) []waiterRow {
+	rows, nth := make([]waiterRow, len(s.Queue)), map[string]int{}
+	for i, w := range s.Queue {
+		nth[w.Process]++
+		r := waiterRow{
+			Key: fmt.Sprintf("%s/%d", w.Process, nth[w.Process]), Process: shown(w.Process, inTable), Own: w.Own, Since: w.Since.UnixMilli(),
+			Waited: ms(max(s.AsOf.Sub(w.Since), 0)), Wants: "exclusive",
+		}
+		switch {
+		case w.Permits > 0:
+			r.Wants = "1 of " + are(w.Permits, "permit", "permits")
+		case w.Shared:
+			r.Wants = "shared"
+		}
+		rows[i] = r
+	}
+	return rows
 }
 
 // here says what this process has to do with a name.

@@ -122,6 +122,22 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 	}
 }
 
+func TestANameShowsWhoWaitsAndHowLong(t *testing.T) {
+	at := time.UnixMilli(1_800_000_000_000)
+	s := &quorumlock.Status{Name: "job", Known: true, AsOf: at, Waiters: 12, Queue: []quorumlock.Waiter{
+		{Process: "0123456789abcdef", Since: at.Add(-90 * time.Second)},
+		{Process: "00000000000000aa", Own: true, Since: at.Add(-2 * time.Second), Shared: true},
+		{Process: "0123456789abcdef", Since: at.Add(time.Second), Permits: 4}, // the clocks were measured in between
+	}}
+	v := ofName("job", 0, s, nil, nil, "", at.Add(time.Hour))
+	assert.Equal(t, []waiterRow{
+		{Key: "0123456789abcdef/1", Process: "0123456789abcdef", Waited: 90_000, Since: at.UnixMilli() - 90_000, Wants: "exclusive"},
+		{Key: "00000000000000aa/1", Process: "00000000000000aa", Own: true, Waited: 2000, Since: at.UnixMilli() - 2000, Wants: "shared"},
+		{Key: "0123456789abcdef/2", Process: "0123456789abcdef", Since: at.UnixMilli() + 1000, Wants: "1 of 4 permits"},
+	}, v.Queue)
+	assert.NotNil(t, ofName("job", 0, &quorumlock.Status{}, nil, nil, "", at).Queue, "JSON for none is []")
+}
+
 func TestLossesAreNotPushedOut(t *testing.T) {
 	r := &recent{from: &quorumlock.Subscription{}}
 	at := time.UnixMilli(1_800_000_000_000)

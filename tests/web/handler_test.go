@@ -321,6 +321,21 @@ func TestAPageOfPermitsReadersAndANodeThatIsDown(t *testing.T) {
 	assert.Len(t, readers["holders"], 2)
 	daily := look("name=reports%2Fdaily")
 	assert.Equal(t, "It is held. 2 processes wait.", daily["text"])
+	queue := daily["queue"].([]any)
+	require.Len(t, queue, 2)
+	own := 0
+	for _, row := range queue {
+		w := row.(map[string]any)
+		if w["own"] == true {
+			own++
+		}
+		assert.Equal(t, "exclusive", w["wants"])
+		assert.GreaterOrEqual(t, w["waited"], 0.0)
+		assert.InDelta(t, time.Now().UnixMilli(), w["since"], float64(2*patience.Milliseconds()))
+	}
+	assert.Equal(t, 1, own)
+	assert.Empty(t, readers["queue"])
+	assert.NotNil(t, readers["queue"])
 	holder := daily["holders"].([]any)[0].(map[string]any)
 	_, trace := traced()
 	assert.Equal(t, "https://jaeger.example/trace/"+trace+"?uiFind=0102030405060708", holder["trace"])

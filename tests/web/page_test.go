@@ -51,6 +51,11 @@ func TestAnOperatorFindsTheHolderOfANameThatHangs(t *testing.T) {
 	p.eventually("#name-text", "It is held. 2 processes wait.")
 	assert.Contains(t, p.text("#holders tbody"), "billing-2 (eu-west)")
 	assert.Contains(t, p.text("#answers tbody"), "no answer")
+	rows := p.text("#queue tbody tr:nth-child(1)") + "; " + p.text("#queue tbody tr:nth-child(2)")
+	const waits = `[0-9a-f]{16}( this process)? [0-9.]+ m?s since [0-9:]+ exclusive`
+	assert.Regexp(t, "^"+waits+"; "+waits+"$", rows)
+	assert.Equal(t, 1, strings.Count(rows, "this process"), rows)
+	assert.Empty(t, p.text("#queue-more"))
 	_, trace := traced()
 	assert.Equal(t, "https://jaeger.example/trace/"+trace+"?uiFind=0102030405060708", eval[string](p, `document.querySelector('#holders a').href`))
 	assert.Equal(t, "noopener noreferrer", eval[string](p, `document.querySelector('#holders a').rel`))
@@ -96,6 +101,7 @@ func TestTextsOfOthersAreShownAndDoNothing(t *testing.T) {
 		_, err = n.Do("SET", "quorumlock:of another, as ours", "0123456789abcdef0123456789abcdef 7 1700000000000000 - "+hostile[0]+hostile[1], "PX", "600000")
 		require.NoError(t, err)
 	}
+	crowd(t, c, m, hostile[0]+hostile[1])
 	c.ForceLost(t, acquire(t, background, m, hostile[1]+"lost"))
 	at, _ := serve(t, h, "127.0.0.1:0")
 	p := open(t, at+"#prefix=", 360, 740)
@@ -119,6 +125,10 @@ func TestTextsOfOthersAreShownAndDoNothing(t *testing.T) {
 		p.run(chromedp.Evaluate[chromedp.Void]("location.hash = 'prefix='; 0"))
 		p.eventually("#listed tbody", "of another")
 	}
+	p.run(chromedp.Evaluate[chromedp.Void]("location.hash = 'name=crowd'; 0"))
+	p.eventually("#queue tbody", "shared")
+	p.eventually("#queue-more", "And 1 more.")
+	assert.NotContains(t, p.text("#queue tbody"), "harmed", "it is no ticket")
 	assert.Equal(t, "undefined", eval[string](p, `typeof window.harmed`))
 	assert.Equal(t, []int{1, 1, 1}, eval[[]int](p, `['h1', 'img', 'script'].map(tag => document.getElementsByTagName(tag).length)`), "no element of others")
 	assert.Zero(t, eval[int](p, `document.querySelectorAll('a[href^="javascript" i], iframe, [onerror]').length`))

@@ -52,6 +52,24 @@ func wait(t *testing.T, m *quorumlock.Manager, name string, opts ...quorumlock.A
 	t.Cleanup(func() { stop(); <-done })
 }
 
+// crowd has 9 readers wait for "crowd", and a stranger who has written that into its queue.
+func crowd(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager, text string) {
+	t.Helper()
+	acquire(t, background, m, "crowd")
+	for _, n := range c.Nodes() {
+		_, err := n.Do("ZADD", "quorumlock:crowd\xffq", "9007199254740991", text)
+		require.NoError(t, err)
+	}
+	other := manager(t, c, "")
+	for range 9 {
+		wait(t, other, "crowd", quorumlock.Shared())
+	}
+	require.Eventually(t, func() bool {
+		s, err := m.Inspect(background, "crowd")
+		return err == nil && s.Waiters == 9
+	}, patience, 10*time.Millisecond)
+}
+
 // serve serves the page of a Manager below a prefix, on an address of its own or on that one, and returns its URL.
 func serve(t *testing.T, h http.Handler, addr string) (url string, server *http.Server) {
 	t.Helper()

@@ -166,6 +166,12 @@ const holderColumns = [
   (td, h) => cell.link(td, h.trace),
 ];
 
+const queueColumns = [
+  (td, w) => { cell.bdi(td, w.process); cell.small(td, w.own ? 'this process' : ''); },
+  (td, w) => { cell.bdi(td, span(w.waited)); cell.small(td, 'since ' + clock(w.since)); },
+  (td, w) => cell.bdi(td, w.wants),
+];
+
 const answerColumns = [
   (td, a) => cell.bdi(td, a.number + '  ' + a.addr),
   (td, a) => { cell.state(td, a.level, a.says); cell.small(td, a.problem); },
@@ -208,6 +214,8 @@ const showName = (n) => {
   $('holders').classList.toggle('plain', n.slots === 0);
   fill($('holders'), n.holders, holderColumns);
   if (n.more > 0) put($('name-here'), 'And ' + n.more + ' more readers. ' + $('name-here').textContent);
+  fill($('queue'), n.queue, queueColumns);
+  put($('queue-more'), n.queue.length > 0 && n.waiters > n.queue.length ? 'And ' + (n.waiters - n.queue.length) + ' more.' : '');
   fill($('answers'), n.nodes.map((a) => ({ ...a, key: a.number })), answerColumns);
 };
 
@@ -290,7 +298,7 @@ const list = async () => {
 const turn = () => {
   const want = subject();
   $('name').hidden = true; // until its first answer
-  for (const tr of [...$('holders').tBodies[0].rows, ...$('answers').tBodies[0].rows, ...$('listed').tBodies[0].rows]) tr.remove();
+  for (const tr of [...$('holders').tBodies[0].rows, ...$('queue').tBodies[0].rows, ...$('answers').tBodies[0].rows, ...$('listed').tBodies[0].rows]) tr.remove();
   put($('list-text'), 'Looking…');
   put($('list-title').querySelector('bdi'), want.get('prefix') || '');
   $('find-name').value = want.get('name') || want.get('prefix') || '';
