@@ -1,9 +1,14 @@
 package quorumlocktest_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"syscall"
 	"time"
 
@@ -11,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
+	"github.com/quorumlock/quorumlock/web"
 )
 
 func Example() {
@@ -298,4 +304,55 @@ func Example_ttl() {
 	// the disk may be switched off for 1h0m0s
 	// others wait for at most 10 s: true
 	// <nil>
+}
+
+// The page of package web, and what its stream of events says of a name. Without the name it says the state alone.
+func Example_page() {
+	cluster := quorumlocktest.NewCluster(1)
+	defer cluster.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("billing-1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer m.Close(ctx) //nolint:errcheck // an example
+	if _, err := m.Acquire(ctx, "orders/4711"); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	server := httptest.NewServer(http.StripPrefix("/debug/locks", web.Handler(m))) // open server.URL + "/debug/locks/"
+	defer server.Close()
+	answer, err := http.Get(server.URL + "/debug/locks/events?name=orders/4711") //nolint:noctx // an example
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer answer.Body.Close() //nolint:errcheck // an example
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		var event struct {
+			Verdict struct{ Text string }
+			Text    string
+			Holders []struct{ Label string }
+		}
+		data, found := strings.CutPrefix(lines.Text(), "data: ")
+		if !found {
+			continue
+		}
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
+			fmt.Println(err)
+			return
+		}
+		if event.Holders == nil { // the state comes first
+			fmt.Println(event.Verdict.Text)
+			continue
+		}
+		fmt.Println(event.Text, event.Holders[0].Label)
+		return
+	}
+	// Output:
+	// Locks are granted. 1 of 1 node votes.
+	// It is held. billing-1
 }

@@ -192,6 +192,46 @@ func TestAStreamOutlivesTheTimeoutsOfItsServerAndNotItsManager(t *testing.T) {
 	assert.Equal(t, "closed", next(t, after, "closed").kind)
 }
 
+// sent is an answer whose parts are sent by Flush alone. An http.Server also sends when 4 kB are there, so over it an
+// event would come some seconds late.
+type sent struct {
+	http.ResponseWriter
+	unsent strings.Builder
+	parts  chan string // its capacity is more than a test has parts; never closed
+}
+
+func (s *sent) Write(b []byte) (int, error) { return s.unsent.Write(b) }
+
+func (s *sent) Flush() {
+	s.parts <- s.unsent.String()
+	s.unsent.Reset()
+}
+
+func TestEachEventIsSentAtOnce(t *testing.T) {
+	t.Parallel()
+	m := manager(t, quorumlocktest.Start(t, 1), "")
+	acquire(t, background, m, "job")
+	w := &sent{ResponseWriter: httptest.NewRecorder(), parts: make(chan string, 1000)}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		web.Handler(m).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events?name=job", nil))
+	}()
+	for _, want := range []string{"retry: ", "event: state\n", "event: name\n", "event: state\n", "event: name\n"} {
+		select {
+		case part := <-w.parts:
+			assert.True(t, strings.HasPrefix(part, want), "%q and not %q", part, want)
+			assert.Equal(t, 1, strings.Count(part, "\n\n"), "one event: %q", part)
+		case <-time.After(patience):
+			assert.Fail(t, "nothing is sent", want)
+		}
+	}
+	stop()
+	<-done
+	assert.Empty(t, w.unsent.String())
+}
+
 func TestShutdownDoesNotWaitForViewers(t *testing.T) {
 	t.Parallel()
 	url, server := serve(t, web.Handler(manager(t, quorumlocktest.Start(t, 3), "")), "127.0.0.1:0")
