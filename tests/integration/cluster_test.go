@@ -32,10 +32,9 @@ func startCluster(t *testing.T) *redistest.Cluster {
 	return redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no"}})
 }
 
-func openCluster(t *testing.T, o rueidis.ClientOption, opts ...quorumlock.Option) *quorumlock.Manager {
+func openCluster(t *testing.T, o rueidis.ClientOption) *quorumlock.Manager {
 	t.Helper()
-	opts = append([]quorumlock.Option{quorumlock.WithTTL(clusterTTL), quorumlock.WithRestartGuard(clusterGuard), quorumlock.WithFailover(window)}, opts...)
-	m, err := quorumlock.NewCluster(background, o, opts...)
+	m, err := quorumlock.NewCluster(background, o, quorumlock.WithTTL(clusterTTL), quorumlock.WithRestartGuard(clusterGuard), quorumlock.WithFailover(window))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close(background)) })
 	return m
