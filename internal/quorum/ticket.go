@@ -5,7 +5,8 @@ type ticket struct {
 	subscribed Set  // nodes whose wake-ups arrive
 	queued     Set  // nodes in whose queues the ticket may be
 	earlier    Set  // the same when the attempt under way began
-	cleared    Set  // nodes that have sent WakeAskAgain since the attempt began
+	cleared    Set  // nodes that have sent WakeAskAgain since the last attempt that they have answered began
+	unheard    Set  // the same when the attempt under way began
 	carried    bool // the attempt under way carries the ticket
 }
 
@@ -19,23 +20,27 @@ func (t *ticket) useful(nodes int) bool {
 
 // begin records that an attempt begins.
 func (t *ticket) begin(nodes int, carried bool) {
-	t.carried, t.earlier, t.cleared = carried, t.queued, 0
+	t.carried, t.earlier, t.unheard, t.cleared = carried, t.queued, t.cleared, 0
 	if carried {
 		t.queued = All(nodes)
 	}
 }
 
-// ended removes the nodes whose queues the failed attempt certainly did not enter.
+// ended removes the nodes whose queues the failed attempt certainly did not enter. A node whose answer was not
+// awaited, because the others had decided, may not have heard of it.
 func (t *ticket) ended(r *AttemptResult) {
 	if !t.carried {
 		return
 	}
 	t.queued &^= r.Unqueued &^ t.earlier
+	answered := r.Granted
 	for _, refusal := range r.Refusals {
+		answered = answered.With(refusal.Node)
 		if refusal.Position < 0 {
 			t.queued = t.queued.Without(refusal.Node)
 		}
 	}
+	t.cleared |= t.unheard &^ answered
 }
 
 // forgotten reports whether fewer nodes than a quorum still have the ticket in their
