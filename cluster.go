@@ -2,7 +2,6 @@ package quorumlock
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,13 +14,13 @@ import (
 
 // NewCluster connects to a whole Redis Cluster and returns a Manager that spreads the names over its masters: for more
 // leases than one server carries. o is what the program gives to rueidis.NewClient: seeds, password, TLS, dial function.
-// List five nodes of the cluster, at least three, and the same ones on every client: a majority of them has to name the
+// List five nodes of the cluster, at least three, and the same ones on every client: a majority of them must name the
 // master of a slot. For names that need no more than one server, ClusterSlot is lighter.
 //
 // A name is in one of 16 buckets: by the hash of the name, or of its {tag} as in Redis Cluster. Each bucket has one hash
 // slot, and is a failover group as of ClusterSlot, so NewCluster needs WithRestartGuard and WithFailover, the same ones on every
-// client; docs/managed.md says what keeps a lock safe through a failover. The names of a bucket are not granted for the time of the guard
-// after its master has changed; leases that are held go on, and the other buckets, too. AcquireAll needs names of one bucket:
+// client; docs/cluster.md says how to start and grow. The names of a bucket are not granted for the time of the guard
+// after its master has changed; leases that are held continue, and so do the other buckets. AcquireAll needs names of one bucket:
 // give them one {tag}. WithPrefix has no brace.
 //
 // Manager.Nodes, events and errors have a node for each bucket, with its number. NewCluster and Manager.Ready succeed while more than half
@@ -34,11 +33,6 @@ func NewCluster(ctx context.Context, o rueidis.ClientOption, opts ...Option) (*M
 	if ctx == nil {
 		return nil, errNilContext()
 	}
-	return newCluster(ctx, clock.New(), o, opts)
-}
-
-// newCluster is NewCluster with the clock of a test.
-func newCluster(ctx context.Context, by *clock.Clock, o rueidis.ClientOption, opts []Option) (*Manager, error) {
 	lists := make([]list, master.Buckets)
 	for b := range lists {
 		one := o
@@ -56,7 +50,7 @@ func newCluster(ctx context.Context, by *clock.Clock, o rueidis.ClientOption, op
 	for b := range lists {
 		lists[b].prefix = master.BucketTag(b) + cfg.Prefix
 	}
-	m, err := build(by, cfg, lists, node.NewCluster(&lists[0].nodes[0], len(lists)))
+	m, err := build(clock.New(), cfg, lists, node.NewCluster(&lists[0].nodes[0], len(lists)))
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +63,7 @@ const leastSeeds = 3
 // fewSeeds returns the error of a list of seeds that is too short.
 func fewSeeds(ctx context.Context, o rueidis.ClientOption) error {
 	e := &InvalidError{What: "InitAddress", Value: strconv.Itoa(len(o.InitAddress)) + " addresses",
-		Bound: "has to list at least 3 nodes of the cluster: a majority of them names the master of a bucket"}
+		Bound: "must list at least 3 nodes of the cluster: a majority of them names the master of a bucket"}
 	addrs, err := node.ClusterMembers(ctx, o)
 	switch {
 	case err != nil:
@@ -77,7 +71,7 @@ func fewSeeds(ctx context.Context, o rueidis.ClientOption) error {
 	case len(addrs) < leastSeeds:
 		e.Fix = "use a cluster of 3 masters or more; this one has " + strconv.Itoa(len(addrs)) + " nodes"
 	default:
-		e.Fix = "list the same ones on every client, such as " + oneLine(strings.Join(slices.Clip(addrs[:min(len(addrs), 5)]), ", "))
+		e.Fix = "list the same ones on every client, such as " + oneLine(strings.Join(addrs[:min(len(addrs), 5)], ", "))
 	}
 	return e
 }

@@ -28,7 +28,7 @@ func NewCluster(life context.Context, o *rueidis.ClientOption, nodes int, aside 
 	return c
 }
 
-// Run asks, until the end of life, whether the terms of the groups go on, and tells them. It must be called once, and closes
+// Run asks, until the end of life, whether the terms of the groups continue, and tells them. It must be called once, and closes
 // the connections to the seeds.
 func (c *Cluster) Run() {
 	defer c.voters.close()

@@ -158,7 +158,7 @@ func (g *Group) DialAgain(dial Dial) Dial {
 
 // Run asks, until the node is closed, whether the term goes on, and calls over when it does
 // not. It calls changed when the term is confirmed no longer, or again, or the faults have
-// changed. It must be called once, and closes the connections to the voters.
+// changed. It must be called once, and closes the connections to the voters, unless the cluster has them.
 func (g *Group) Run(changed, over func()) {
 	if g == nil {
 		return
@@ -182,13 +182,13 @@ func (g *Group) Run(changed, over func()) {
 	}
 }
 
-// Confirm asks once, and returns false if the term is over.
+// Confirm asks once, and returns false if the term has ended.
 func (g *Group) Confirm() (goesOn bool) {
 	q := g.question()
 	return q.answered(g.resolve(g.life))
 }
 
-// question is whether the term in use goes on.
+// question is whether the term in use continues.
 type question struct {
 	group *Group
 	used  Term
@@ -201,8 +201,8 @@ func (g *Group) question() question {
 	return question{g, used, asked}
 }
 
-// answered records the answer, and returns false if the term is over. A dial may have changed the term in
-// use meanwhile; then it has just been confirmed.
+// answered records the answer, and returns false if the term has ended. If a dial has changed the term in
+// use since the question, that one has just been confirmed.
 func (q question) answered(master Term, err error) (goesOn bool) {
 	g := q.group
 	_, now := g.clock()

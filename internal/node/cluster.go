@@ -38,7 +38,7 @@ func (c *Cluster) of() *master.Cluster {
 // Run asks until Close. It must be called once.
 func (c *Cluster) Run() { c.seeds.Run() }
 
-// Close ends Run and the connections to the seeds. The Nodes have to be closed.
+// Close ends Run and the connections to the seeds. The Nodes must be closed before.
 func (c *Cluster) Close() {
 	c.cancel()
 	c.conns.cut()

@@ -116,7 +116,6 @@ func (l *link) option(own bool) rueidis.ClientOption {
 	}
 	dial := dialer(o)
 	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
-	o.SendToReplicas, o.ClusterOption = nil, rueidis.ClusterOption{} // of a user's client for the whole cluster
 	o.InitAddress = []string{l.addr}
 	o.DialCtxFn = l.group.Dial(dial, own)
 	return o

@@ -42,7 +42,9 @@ func openCluster(t *testing.T, o rueidis.ClientOption) *quorumlock.Manager {
 
 func TestAWholeClusterIsUsedLikeAListOfNodes(t *testing.T) {
 	c := startCluster(t)
-	option := rueidis.ClientOption{InitAddress: c.Addrs()[:5]}
+	option := rueidis.ClientOption{InitAddress: c.Addrs()[:5]} // with what a client of the whole cluster may have, and a Manager does not use
+	option.SendToReplicas = func(rueidis.Completed) bool { return true }
+	option.ClusterOption.ShardsRefreshInterval = time.Second
 	m, other := openCluster(t, option), openCluster(t, option)
 	testkit.Eventually(t, "the first quarantine ends", func() bool {
 		for _, n := range append(m.Nodes(), other.Nodes()...) {
@@ -143,7 +145,7 @@ func TestAClusterThatCannotBeUsedIsRefusedWithTheFix(t *testing.T) {
 		opts  []quorumlock.Option
 		text  string
 	}{
-		"one seed":             {seeds[:1], []quorumlock.Option{guard, failover}, "InitAddress 1 addresses: has to list at least 3 nodes of the cluster: a majority of them names the master of a bucket; list the same ones on every client, such as "},
+		"one seed":             {seeds[:1], []quorumlock.Option{guard, failover}, "InitAddress 1 addresses: must list at least 3 nodes of the cluster: a majority of them names the master of a bucket; list the same ones on every client, such as "},
 		"no seed":              {nil, []quorumlock.Option{guard, failover}, "name nodes of the cluster, three or more"},
 		"without the guard":    {seeds, nil, "WithRestartGuard: is needed for a cluster, and so is WithFailover"},
 		"without the window":   {seeds, []quorumlock.Option{guard}, "WithFailover: is needed for a cluster"},
@@ -169,7 +171,7 @@ func TestAClusterThatCannotBeUsedIsRefusedWithTheFix(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrInvalid)
 }
 
-// The leases of the buckets that the master had go on, and the other buckets do not notice.
+// The leases of the buckets that the master had continue, and the other buckets do not notice.
 func TestAMasterOfAClusterIsKilled(t *testing.T) {
 	c := startCluster(t)
 	m := openCluster(t, rueidis.ClientOption{InitAddress: c.Addrs()[:5]})
