@@ -64,6 +64,12 @@ func (o *Offset) Known() bool { return o.best != sighting{} }
 // should be.
 func (o *Offset) Low() time.Duration { return o.best.low }
 
+// High returns the greatest possible difference at an instant after the last reading. An instant that is translated
+// with High is, on the node's clock, not earlier than it should be.
+func (o *Offset) High(at Steady) time.Duration {
+	return o.best.low + o.best.width + drifted(at.Sub(o.best.sent), o.rate)
+}
+
 // Mid returns the middle of the interval.
 func (o *Offset) Mid() time.Duration { return o.best.low + o.best.width/2 }
 

@@ -40,6 +40,8 @@ type transfer struct {
 	mono     clock.Mono     // the same instant
 	greeted  uint64         // the connection that it was meant for
 	term     master.Term    // of the group then
+	marker   string         // that counted then, of the lean way
+	lean     bool           // the only call goes the lean way
 	received clock.Steady   // on the steady clock
 	// changed means that the client has redialled. Some replies may have come over a
 	// connection that was never greeted, perhaps from another server.
@@ -103,7 +105,7 @@ func (c *courier) transmit(t *transfer) {
 	}
 	_, t.received = c.cfg.Clock()
 	t.changed = c.conns.dialed.Load() != t.greeted
-	t.again = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return noScript(r.Error()) || wire.Declines(r) })
+	t.again = t.lean || slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return noScript(r.Error()) || wire.Declines(r) })
 	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
 	if !t.broken {
 		c.debt.answered()
@@ -144,7 +146,7 @@ func (c *courier) arrived(t *transfer) {
 	c.now = t.received
 	c.pingAt = c.testAt(t.renewal())
 	c.lanes.pace.observe(t.received.Sub(t.steady))
-	c.greeter.script.near = t.received.Sub(t.steady) < leanBelow
+	c.greeter.script.lean.near = t.received.Sub(t.steady) < leanBelow
 }
 
 // renewal returns after how long the first lease that the batch has acquired or prolonged is renewed at the latest: a
@@ -162,7 +164,7 @@ func (t *transfer) renewal() time.Duration {
 func (c *courier) handOut(t *transfer) {
 	t.unlisted = c.greeter.unlisted()
 	for i, part := range t.calls {
-		c.deliver(t, t.batch[part.first:part.last], part, t.results[t.loads+i])
+		c.deliver(t, t.batch[part.first:part.last], part, t.results[t.loads+i:])
 	}
 	if t.broken {
 		t.commands = nil // not reused: the call ended early, and rueidis may still read them
@@ -177,7 +179,7 @@ func (c *courier) handOut(t *transfer) {
 // pack makes the commands of a transfer, each with at most as many operations as one
 // script may run.
 func (c *courier) pack(t *transfer) {
-	t.calls, t.commands, t.declined = t.calls[:0], t.commands[:0], false
+	t.calls, t.commands, t.declined, t.lean = t.calls[:0], t.commands[:0], false, false
 	part, weight := call{}, 0
 	// A script that has written may go on to write, whatever memory that takes. So a full
 	// server would grant locks that follow an extension or a release in the same script.
@@ -195,6 +197,12 @@ func (c *courier) pack(t *transfer) {
 		t.loads, c.greeter.script.lost = 1, false
 		t.commands = append(t.commands, c.greeter.script.load(c.client))
 	}
+	for i := range t.batch {
+		t.batch[i].anew = t.batch[i].asks() && c.retries.orphans.unproven(t.batch[i].req)
+	}
+	if c.greeter.script.lean.runs(t.batch) && c.packLean(t) {
+		return
+	}
 	sent := wire.Micros(t.steady)
 	// All calls or none: one that is declined would run after the others.
 	whole := c.greeter.script.whole(t.steady, t.batch)
@@ -206,16 +214,17 @@ func (c *courier) pack(t *transfer) {
 }
 
 // deliver reads the reply to one call and delivers the answers.
-func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidis.RedisResult) {
-	all, failure := c.answers(t, part.locks, result)
+// results begins with it.
+func (c *courier) deliver(t *transfer, entries []entry, part call, results []rueidis.RedisResult) {
+	all, failure := c.answers(t, entries, part, results)
 	declined := all.Declined() && !part.whole
+	if declined && t.lean {
+		entries[0].declined = true
+		c.resend = append(c.resend, entries[0])
+		return
+	}
 	if declined {
 		c.greeter.script.queued = t.received.Add(queuedFor)
-	}
-	if part.lean && (declined || failure.Status == wire.Failed || failure.Status == wire.Misconfigured) {
-		c.greeter.script.lean = ""
-		c.resend = append(c.resend, entries...)
-		return
 	}
 	for i := range entries {
 		e := entries[i]
@@ -251,24 +260,30 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 
 // answers returns the answers to the operations of one call, or a Reply with the reason
 // why there are none.
-func (c *courier) answers(t *transfer, locks int, result rueidis.RedisResult) (wire.Answers, wire.Reply) {
-	message, err := result.ToMessage()
-	if err != nil {
-		if noScript(err) { // SCRIPT FLUSH: send again, behind the script
-			c.greeter.script.flushed()
-			return wire.Answers{}, wire.Reply{Status: wire.MayRepeat, Err: err}
-		}
-		status, err := classify(timed(err, t.received.Sub(t.steady)))
-		return wire.Answers{}, wire.Reply{Status: status, Err: wire.MissingRight(err)}
+func (c *courier) answers(t *transfer, entries []entry, part call, results []rueidis.RedisResult) (wire.Answers, wire.Reply) {
+	if t.lean {
+		return c.leanAnswers(t, &entries[0], results)
 	}
-	clock, all, err := wire.Unpack(&message, locks)
+	message, err := results[0].ToMessage()
+	if err != nil {
+		return c.failed(t, err)
+	}
+	clock, all, err := wire.Unpack(&message, part.locks)
 	if err != nil {
 		return wire.Answers{}, wire.Reply{Status: wire.Misconfigured, Err: wire.NotUnderstood("apply", err)}
 	}
-	if clock != 0 { // a lean release does not read it
-		c.meter.observe(clock, t.steady, t.received, c.greeter.stepped)
-	}
+	c.meter.observe(clock, t.steady, t.received, c.greeter.stepped)
 	return all, wire.Reply{}
+}
+
+// failed returns why there are no answers to a call that has failed.
+func (c *courier) failed(t *transfer, err error) (wire.Answers, wire.Reply) {
+	if noScript(err) { // SCRIPT FLUSH: send again, behind the script
+		c.greeter.script.flushed()
+		return wire.Answers{}, wire.Reply{Status: wire.MayRepeat, Err: err}
+	}
+	status, err := classify(timed(err, t.received.Sub(t.steady)))
+	return wire.Answers{}, wire.Reply{Status: status, Err: wire.MissingRight(err)}
 }
 
 // conclude decides whether an answer counts, by what is now known of the connection and
@@ -291,7 +306,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 			return false
 		}
 	case r.Status == wire.Unknown:
-		c.retries.orphans.add(e.req, c.voidAt(e.req, t.steady, t.mono))
+		c.orphaned(t, &e)
 	case r.Status == wire.Granted:
 		if err := c.vote.Counts(c.cast(t), vote.Others{Term: c.group.Votes(), Lists: t.unlisted}); err != nil {
 			r.Status, r.Err = wire.Unknown, err

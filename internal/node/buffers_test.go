@@ -151,8 +151,8 @@ func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
 		return req
 	}
 	void, valid := strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)
-	n.courier.retries.orphans.add(acquire(void), now)
-	n.courier.retries.orphans.add(acquire(valid), now.Add(time.Hour))
+	n.courier.retries.orphans.add(acquire(void), orphan{void: now})
+	n.courier.retries.orphans.add(acquire(valid), orphan{void: now.Add(time.Hour)})
 	n.courier.trim()
-	assert.Equal(t, orphans{valid: now.Add(time.Hour)}, n.courier.retries.orphans)
+	assert.Equal(t, orphans{valid: {void: now.Add(time.Hour)}}, n.courier.retries.orphans)
 }

@@ -232,7 +232,7 @@ func FuzzReplies(f *testing.F) {
 		})
 		defer n.cancel()
 		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
-		all, failure := n.courier.answers(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, req.Locks(), result)
+		all, failure := n.courier.answers(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, nil, call{locks: req.Locks()}, []rueidis.RedisResult{result})
 		r := wire.Reply{Status: failure.Status, Err: failure.Err}
 		if failure.Status == 0 {
 			n.courier.reader.Read(req, all.Next(req.Locks()), &r)

@@ -46,6 +46,9 @@ type entry struct {
 	resent bool // it was sent before, and was certainly not applied
 	again  bool // it was sent before, and may have been applied
 
+	declined bool // the usual script runs it: the lean way has left it to that
+	anew     bool // an acquisition that may have made a lock in the lean way which is no vote
+
 	flushed uint8 // how often the server had lost the script
 }
 

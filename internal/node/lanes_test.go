@@ -44,7 +44,7 @@ func newTraffic(t *testing.T) *traffic {
 // watch records calls, and delays each of them.
 func (tr *traffic) watch(delay time.Duration) {
 	tr.proxy.DelayCommand(func(cmd []string) bool {
-		if cmd[0] != "EVALSHA" {
+		if cmd[0] != "EVALSHA" && cmd[0] != "SET" { // which is an acquisition without fencing
 			return false
 		}
 		tr.mu.Lock()
@@ -60,6 +60,10 @@ func (tr *traffic) calls() (calls [][]string, operations []int) {
 	defer tr.mu.Unlock()
 	calls, tr.seen = tr.seen, nil
 	for _, call := range calls {
+		if call[0] == "SET" {
+			operations = append(operations, 1)
+			continue
+		}
 		keys, err := strconv.Atoi(call[2])
 		require.NoError(tr.t, err)
 		switch { // the lean script has one

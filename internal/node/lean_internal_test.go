@@ -32,7 +32,7 @@ func TestACallWithTheCompanionsOfItsLocksIsNotDeclined(t *testing.T) {
 		n.courier.resend = nil
 		var to collector
 		e := entry{req: requestOf(wire.Acquire, 1), to: &to}
-		n.courier.deliver(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, []entry{e}, call{last: 1, locks: 1, whole: !may}, result)
+		n.courier.deliver(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, []entry{e}, call{last: 1, locks: 1, whole: !may}, []rueidis.RedisResult{result})
 		assert.Equal(t, status, to.last.Status)
 		assert.Equal(t, may, len(n.courier.resend) == 1)
 	}

@@ -94,6 +94,8 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *wire.Request)
 		}
 		return false
 	}, 500*time.Millisecond)
+	proxy.Delay(time.Millisecond) // so each operation takes one script: see leanBelow
+	o.Post(wire.NewRead("p:job", clock.Steady(o.expires)), make(answers, 1))
 	answer := make(answers, 1)
 	require.True(t, o.Post(request(o.expires), answer))
 	<-under

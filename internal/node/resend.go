@@ -54,6 +54,19 @@ func (c *courier) trim() {
 	c.lanes.trim()
 }
 
+// orphaned records that an acquisition or a heal may still create its locks. The lean way compares no "not after", but
+// gives the lock an absolute end.
+func (c *courier) orphaned(t *transfer, e *entry) {
+	one := orphan{lean: t.lean && e.asks()}
+	one.void = c.voidAt(e.req, t.steady, t.mono)
+	one.again = one.void
+	if one.lean {
+		life := e.req.Lifetime() + c.meter.offset.High(t.steady) - c.meter.offset.Low()
+		one.void = max(one.void, t.mono.Add(life+time.Duration(float64(life)*c.cfg.Drift)+voidAfter))
+	}
+	c.retries.orphans.add(e.req, one)
+}
+
 // voidAt returns when a request that was sent at sent is void: from then on it creates no
 // lock, even if it arrives later. By then the node's clock has passed the request's "not
 // after", if the rates of the clocks differ by no more than the drift factor allows.

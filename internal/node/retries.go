@@ -16,26 +16,38 @@ const voidAfter = 10 * time.Millisecond
 
 // orphans lists locks that a request may still create although its answer was lost. The
 // request may be in the server's socket or in the network, and requests over another
-// connection may overtake it. The key of the map is the owner value of a lock. Its value is
-// the instant at which the request is void, by its "not after".
-//
-// The instants are of the monotonic clock, which does not jump ahead: a request must not
-// count as void before the node's clock has passed its "not after".
-type orphans map[string]clock.Mono
+// connection may overtake it. The key of the map is the owner value of a lock.
+type orphans map[string]orphan
+
+// orphan is a lock that a request may still create. The instants are of the monotonic clock, which does not jump
+// ahead: a request must not count as void before the node's clock has passed its "not after".
+type orphan struct {
+	void  clock.Mono // from then on the request creates no lock, by its "not after" or by the end of the lock
+	again clock.Mono // when a release that was answered before void is sent once more, at the earliest
+	lean  bool       // the lock may be there and be no vote
+}
 
 // add adds the locks of a request whose answer will not come any more.
-func (o *orphans) add(req *wire.Request, void clock.Mono) {
+func (o *orphans) add(req *wire.Request, one orphan) {
 	req.Creates(func(owner string) {
 		if *o == nil {
 			*o = orphans{}
 		}
-		(*o)[owner] = void
+		(*o)[owner] = one
 	})
+}
+
+// unproven reports whether a lock of the request may be there and be no vote.
+func (o orphans) unproven(req *wire.Request) (found bool) {
+	if len(o) > 0 {
+		req.Owners(func(owner string) { found = found || o[owner].lean })
+	}
+	return found
 }
 
 // forget removes the orphans that are void.
 func (o orphans) forget(now clock.Mono) {
-	maps.DeleteFunc(o, func(_ string, void clock.Mono) bool { return now >= void })
+	maps.DeleteFunc(o, func(_ string, one orphan) bool { return now >= one.void })
 }
 
 // releaseRetry is a release that is sent once more, at its time.
@@ -73,9 +85,9 @@ func (r *retries) released(req *wire.Request, sent clock.Mono) {
 	}
 	var latest clock.Mono
 	req.Owners(func(owner string) {
-		if void, ok := r.orphans[owner]; ok && sent < void {
+		if one, ok := r.orphans[owner]; ok && sent < one.void {
 			delete(r.orphans, owner) // one retry is enough
-			latest = max(latest, void)
+			latest = max(latest, one.again, sent)
 		}
 	})
 	if latest == 0 {

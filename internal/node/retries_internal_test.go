@@ -19,7 +19,7 @@ func TestReleasesAreRetriedEachAtItsTime(t *testing.T) {
 	now := n.mono()
 	due, early := now.Add(time.Second), now.Add(time.Hour)
 	owners := []string{strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)}
-	n.courier.retries.orphans = orphans{owners[0]: early, owners[1]: due}
+	n.courier.retries.orphans = orphans{owners[0]: {void: early, again: early}, owners[1]: {void: due, again: due}}
 	for _, owner := range owners {
 		release := wire.NewBatch(wire.Release, 1, 0)
 		wire.Entry{Lock: owner, Value: wire.Compose(owner, 0, "0 - -")}.Delete(release)

@@ -20,19 +20,14 @@ const flushedMax = 50
 // proves no token, and heals only what it has lost.
 const quarantineMarker = "quarantine"
 
-// leanBelow is the round trip from which the usual script runs everything: beside such a round
-// trip the lean script saves little, and each operation that it declines costs one more.
-const leanBelow = time.Millisecond
-
 // script is what each call of the script carries.
 type script struct {
 	digest                                                        string       // of wire.Apply, as the server has returned it
-	lean                                                          string       // of wire.Lean; "" while it is not used
 	lost                                                          bool         // the next call goes behind the script: the server has lost it
-	near                                                          bool         // the last round trip was shorter than leanBelow
 	queued                                                        clock.Steady // until then each call has the companions of its locks
 	registersKey, baseKey, hintKey, markerKey, listsKey, inUseKey string
 	channels, flags, capText                                      string
+	lean                                                          lean
 }
 
 // newScript returns what the calls of a node carry.
@@ -42,7 +37,7 @@ func newScript(cfg *Config) script {
 		markerKey: wire.GuardKey(cfg.Prefix), listsKey: wire.ListsKey(cfg.Prefix), inUseKey: wire.InUseKey(cfg.Prefix), channels: wire.WakeChannel(cfg.Prefix, ""),
 	}
 	if cfg.Cap > 0 {
-		s.capText = wire.Micros(cfg.Cap)
+		s.capText, s.lean.ahead = wire.Micros(cfg.Cap), cfg.Cap.Microseconds()
 	}
 	s.flags = "w"
 	if cfg.Only {
@@ -61,8 +56,7 @@ const queuedFor = time.Minute
 // call is one run of a script, for a part of a batch.
 type call struct {
 	first, last, locks int
-	lean               bool // of wire.Lean; set by script.call
-	whole              bool // with the companions of the locks, if it is not lean
+	whole              bool // with the companions of the locks
 }
 
 // loaded takes the digests from the replies to SCRIPT LOAD. Without the lean script the usual
@@ -72,7 +66,8 @@ func (s *script) loaded(results []rueidis.RedisResult) error {
 	if err == nil {
 		s.digest, err = wire.StringOf(&message)
 	}
-	s.lean, _ = results[1].ToString()
+	s.lean.digest, _ = results[1].ToString()
+	s.lean.rests = false
 	return err
 }
 
@@ -82,7 +77,7 @@ func (s *script) load(client rueidis.Client) rueidis.Completed {
 }
 
 // flushed records that the server has lost the scripts. The lean one is loaded with the next greeting.
-func (s *script) flushed() { s.lost, s.lean = true, "" }
+func (s *script) flushed() { s.lost, s.lean.digest = true, "" }
 
 // head is what differs from call to call.
 type head struct {
@@ -92,10 +87,6 @@ type head struct {
 
 // call makes the call for a part of a batch.
 func (s *script) call(client rueidis.Client, index int, h head, entries []entry, part *call) rueidis.Completed {
-	if part.lean = s.runsLean(entries); part.lean {
-		part.whole = false
-		return s.leanCall(client, h, entries[0].req)
-	}
 	flags, keys := s.flags, 5+part.locks
 	if part.whole {
 		flags, keys = "k"+flags, 5+4*part.locks
@@ -117,7 +108,11 @@ func (s *script) call(client rueidis.Client, index int, h head, entries []entry,
 	}
 	words = words.Args(h.offset, h.sent, h.marker, s.channels, s.capText, flags)
 	for i := range entries {
-		words = words.Args(entries[i].req.ArgsFor(1 << index)...)
+		if entries[i].anew {
+			words = words.Args(entries[i].req.Anew()...)
+		} else {
+			words = words.Args(entries[i].req.ArgsFor(1 << index)...)
+		}
 	}
 	return words.Build()
 }
@@ -127,22 +122,9 @@ func (s *script) whole(now clock.Steady, entries []entry) bool {
 	need := wire.Never
 	for i := range entries {
 		need = max(need, entries[i].req.Needs())
+		if entries[i].anew {
+			need = wire.Always
+		}
 	}
 	return need == wire.Always || need == wire.Perhaps && now < s.queued
-}
-
-// runsLean reports whether the lean script may run the entries: a single one, until it has
-// declined one, and again from the next greeting on. It always moves a register.
-func (s *script) runsLean(entries []entry) bool {
-	return s.lean != "" && s.near && s.capText != "" && len(entries) == 1 && entries[0].req.Lean()
-}
-
-// leanCall makes one call of the lean script.
-func (s *script) leanCall(client rueidis.Client, h head, req *wire.Request) rueidis.Completed {
-	words := client.B().Arbitrary("EVALSHA", s.lean)
-	if req.Kind == wire.Release {
-		return words.Args("2", req.Lock(0), s.hintKey).Args(req.ArgsFor(0)...).Build()
-	}
-	words = words.Args("5", req.Lock(0), s.registersKey, s.baseKey, s.hintKey, s.markerKey)
-	return words.Args(req.ArgsFor(0)...).Args(h.offset, h.marker, s.capText).Build()
 }

@@ -15,6 +15,9 @@ type Answers struct {
 	details []rueidis.RedisMessage
 }
 
+// AnswerOf returns the answer to one operation that is this character.
+func AnswerOf(code string) Answers { return Answers{codes: code} }
+
 // Next removes the answers to the first operations, and returns them.
 func (a *Answers) Next(operations int) Answers {
 	codes := a.codes[:operations]
@@ -37,8 +40,7 @@ func Unpack(message *rueidis.RedisMessage, operations int) (clock int64, all Ans
 	return clock, all, p.err
 }
 
-// Declined reports whether an operation was not run: Lean has left it to Apply, or Apply needs the companions of
-// its lock.
+// Declined reports whether an operation was not run, because Apply needs the companions of its lock.
 func (a *Answers) Declined() bool { return strings.Contains(a.codes, "?") }
 
 // Declines reports whether an operation was not run that is answered in a result of a script.

@@ -68,6 +68,9 @@ func (r *Request) Lifetime() (longest time.Duration) {
 	return longest
 }
 
+// Proposal returns the value to which an acquire without a ticket moves the register.
+func (r *Request) Proposal() string { return r.args[4] }
+
 // proof returns the part of a value that shows owner and token: "owner token ".
 func proof(value string) string {
 	if len(value) > OwnerLen+1 {

@@ -115,6 +115,14 @@ func (r *Request) ArgsFor(node uint32) []string {
 	return args
 }
 
+// Anew returns the arguments of an acquisition for a node that may have a lock of it which is no vote: the lock is
+// deleted first.
+func (r *Request) Anew() []string {
+	args := slices.Clone(r.args)
+	args[0] = "anew"
+	return args
+}
+
 // Lean reports whether the script Lean knows the operation. It knows no slots: it would release one and
 // wake nobody, because their queue is that of the name.
 func (r *Request) Lean() bool {

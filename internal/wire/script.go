@@ -31,11 +31,6 @@ var (
 	luaRun string
 )
 
-// Lean is the script for a call with one operation; lua/lean.lua says what it leaves to Apply.
-//
-//go:embed lua/lean.lua
-var Lean string
-
 // Apply is the script that runs every operation; lua/head.lua describes its keys, arguments
 // and replies. The functions for rare cases, for readers and for permits are made when a call first
 // needs one, because most calls need none.

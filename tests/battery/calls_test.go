@@ -26,8 +26,11 @@ type operation struct {
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
 	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 2, "release": 1, "leave": 4, "read": 2,
-	"share": 6, "prolong": 2, "restore": 4, "quit": 4, "forget": 2, "guard": 7, "list": 9, "announce": 3,
+	"share": 6, "prolong": 2, "restore": 4, "quit": 4, "anew": 4, "forget": 2, "guard": 7, "list": 9, "announce": 3,
 }
+
+// leanArguments are those of the lean script.
+var leanArguments = map[string]int{"acquire": 3, "release": 1}
 
 const (
 	shared = 5 // keys before those of the locks
@@ -41,9 +44,9 @@ func operations(cmd []string) (all []operation, known bool) {
 		return nil, true
 	}
 	keys, err := strconv.Atoi(cmd[2])
-	if err == nil && keys > 0 && len(cmd) > 4+keys {
+	if err == nil && keys == 2 && len(cmd) > 4+keys {
 		if op := cmd[3+keys]; op == "acquire" || op == "release" { // of the lean script, whose first key is the lock
-			n := arguments[op]
+			n := leanArguments[op]
 			return []operation{{name: op, key: cmd[3], args: cmd[4+keys : min(4+keys+n, len(cmd))]}}, len(cmd) >= 4+keys+n
 		}
 	}
@@ -78,7 +81,7 @@ func asks(cmd []string, kind string) bool {
 
 func (op operation) kind() string {
 	switch op.name {
-	case "wait", "share":
+	case "wait", "share", "anew":
 		return "acquire"
 	case "leave", "quit":
 		if strings.HasSuffix(op.args[0], " w ") { // of a ticket, and not of a lease

@@ -16,6 +16,9 @@
 --          from is 'owner ': the same answers, and taken ('' for a missing lock) if the lock
 --          shows anything else
 --
+-- anew     value ms not_after t    the same as acquire, for a client that may have made the lock with the script
+--          lean.lua, and does not count it: that lock is deleted first
+--
 -- run.lua grants a free lock that has no queue. This file decides all other cases: who has
 -- the lock, or for whom it is reserved. It reads and writes the lock, its queue, and by way
 -- of registers.lua the registers.
@@ -54,6 +57,15 @@ function f.resume(lock, value, duration, not_after, t, from)
   call('SET', lock, value, 'XX', 'PXAT', after(duration))
   made = lock
   return f.move(lock, value, t)
+end
+
+-- Acquires a lock that this attempt may have made already. Its register has not moved as a vote needs, so its
+-- first answer must not be given again.
+function f.anew(lock, value, duration, not_after, t)
+  if call('GETRANGE', lock, '0', '32') == string.sub(value, 1, 33) then
+    call('DEL', lock)
+  end
+  return votes and f.contend(lock, value, duration, now > not_after + offset, t) or -1
 end
 
 -- Acquires a lock that exists, or has a queue, or whose request is late.

@@ -163,7 +163,7 @@ local function run()
         room, count = permits, 8
       elseif not count then
         others = others
-          or { resume = 5, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
+          or { anew = 4, resume = 5, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
         room, count = rare, others[op]
       end
       if not count then
