@@ -21,7 +21,7 @@ var notOurs = map[string]bool{
 	"Mutex": true, "IsOwner": true, "LockDelay": true, // etcd, Consul
 	"RLock": true, "InterProcessMutex": true, "InterProcessSemaphoreMutex": true, // Redisson, Curator
 	"AuthCredentialsFn": true, "AlwaysRESP2": true, "PING": true, "SET": true, "DEL": true, // rueidis, Redis
-	"FailoverOptions": true, "ClusterOptions": true, // go-redis
+	"CredentialsProvider": true, "CredentialsProviderContext": true, // go-redis
 	"Scheduler": true, "Executor": true, "Idempotency": true, // asynq, River, HTTP
 }
 
