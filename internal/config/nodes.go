@@ -104,7 +104,7 @@ func normalise(addr string) string {
 }
 
 // checkGroups refuses options with which a failover of one of the nodes could give a lock
-// away twice. docs/safety.md has the proof that these are enough.
+// away twice. docs/lemmas.md has the proof that these are enough.
 func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 	if c.FailoverSet && (c.Failover < failover.LeastWindow || c.Failover > MaxTTL) {
 		return &Problem{What: "WithFailover", Value: c.Failover.String(),

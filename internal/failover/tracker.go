@@ -1,6 +1,6 @@
 // Package failover decides which master of a failover group a client may use, and whether that
 // master's votes count. It reads no clock and asks nobody: internal/master and the simulation
-// drive it alike. docs/safety.md has the proof, in lemma FO.
+// drive it alike. docs/lemmas.md has the proof, in lemma FO.
 package failover
 
 import (

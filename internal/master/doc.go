@@ -5,7 +5,7 @@
 // A [Term] is a stretch in which one server is the master. internal/failover decides which term
 // may be used, and whether its votes count; a [Group] asks, counts the answers, and carries the
 // decision out. A promoted replica may lack the last writes of the term before, so the restart
-// guard starts a quarantine for every term: docs/managed.md has the rules, and docs/safety.md
+// guard starts a quarantine for every term: docs/managed.md has the rules, and docs/lemmas.md
 // the proof.
 //
 // A Group has one goroutine, [Group.Run], and one for each question under way. Its mutexes,

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The table of docs/safety.md: what happens to a lease, and to another client, when keys leave or come back while the
+// The table of docs/lemmas.md: what happens to a lease, and to another client, when keys leave or come back while the
 // server stays the same. One node with the guard, so that no other node hides the effect.
 func TestKeysThatLeaveAServer(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has servers of its own")

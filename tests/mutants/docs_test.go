@@ -20,12 +20,12 @@ var (
 	identifier  = regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
 )
 
-// A lemma is worth what its tests are worth: docs/safety.md says where each is, and which
+// A lemma is worth what its tests are worth: docs/lemmas.md says where each is, and which
 // planted bugs show that it can fail. Each lemma has the same parts and a name of its own.
 func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "docs/safety.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/lemmas.md"))
 	require.NoError(t, err)
 	all, err := load(root)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 		assert.Positive(t, planted, title)
 	}
 	for _, m := range all {
-		assert.Equal(t, named[strings.ToLower(m.name)], m.why == "a lemma", "%s says %q, and docs/safety.md is of another mind", m.patch, m.why)
+		assert.Equal(t, named[strings.ToLower(m.name)], m.why == "a lemma", "%s says %q, and docs/lemmas.md is of another mind", m.patch, m.why)
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 //
 // The lines without a sign and with a minus have to occur exactly once in the file; the line
 // numbers are for readers and for git apply. Why is the reason for which the patch is worth its
-// lines: docs/safety.md names it ("a lemma"), it breaks what README.md, doc.go or an assumption says
+// lines: docs/lemmas.md names it ("a lemma"), it breaks what README.md, doc.go or an assumption says
 // ("a promise"), or it was in the code and a commit mended it ("it happened, 160e762f").
 
 // mutant is one planted bug.
