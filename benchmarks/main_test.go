@@ -131,7 +131,7 @@ func TestAShortRunMeasuresEverythingOnRealServers(t *testing.T) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(string(text), "before\n") && strings.HasSuffix(string(text), "\nafter\n"))
-	assert.Contains(t, string(text), "| N=1 | quorumlock | ")
+	assert.Contains(t, string(text), "| p50, µs | N=1 |\n|---|---|\n| quorumlock | ")
 
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)

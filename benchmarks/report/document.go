@@ -29,13 +29,24 @@ func Replace(document, generated string) (string, error) {
 	return before + Begin + "\n\n" + strings.TrimSpace(generated) + "\n\n" + End + after, nil
 }
 
-// Markdown returns all sections, with links to their charts in dir.
+// Markdown returns all sections, with links to their charts in dir. Sections that follow each other
+// and were measured under the same conditions, or in one run, share the lines that say so.
 func (r *Results) Markdown(dir string) string {
-	sections := make([]string, len(r.Sections))
+	var b strings.Builder
+	machine, run := "", ""
 	for i := range r.Sections {
-		sections[i] = r.Sections[i].Markdown(dir)
+		s := &r.Sections[i]
+		if now := s.Run.conditions(); now != machine {
+			b.WriteString("Measured on " + now + "\n\n")
+			machine = now
+		}
+		if now := s.Run.sentence(); now != run {
+			b.WriteString("Run: " + now + "\n\n")
+			run = now
+		}
+		b.WriteString(s.Markdown(dir) + "\n")
 	}
-	return strings.Join(sections, "\n")
+	return b.String()
 }
 
 // Write rewrites the generated part of the document at path, and draws the charts

@@ -70,7 +70,7 @@ func (s *Section) lineCharts() string {
 	c.printf("</g>\n")
 	under := "µs for one operation (less is better); the thin lines: from the smallest to the largest round; each chart has its own scale"
 	rows := (len(all) + panelsInRow) / panelsInRow
-	return c.svg(s.Title, under, s.About+" The table beside the picture has the figures.", float64(titleHeight+rows*panelHeight))
+	return c.svg(s.Title, under, s.About+" The table below the picture has the medians.", float64(titleHeight+rows*panelHeight))
 }
 
 // curve returns the class of a line.

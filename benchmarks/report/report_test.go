@@ -50,20 +50,38 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 	}
 }
 
-func TestATableShowsMediansWithTheirSpread(t *testing.T) {
+func TestATableShowsMediansAndTextsTheirSpread(t *testing.T) {
 	s := section("speed")
 	text := s.Markdown("charts")
 	assert.Contains(t, text, "![How <fast>](charts/speed.svg)")
-	assert.Contains(t, text, "| N=1 | fast | 22,000 (20,000–24,000) | – |\n")
-	assert.Contains(t, text, "|  | slow | 11,000 | – |\n", "a case is named once, and one round has no spread")
+	assert.Contains(t, text, "| ops/s | N=1 | N=3 |\n|---|---|---|\n| fast | 22,000 | 2,000 |\n| slow | 11,000 | – |\n| broken | – | – |\n",
+		"a line for each contestant, with the figure of the chart")
 	assert.Contains(t, text, "- N=3, broken: a round failed: no route\n")
-	assert.Contains(t, text, "`make bench-peers`, 2026-11-22: medians of 3 interleaved rounds")
-	assert.Contains(t, text, "2 cores, a processor, go1.26, redis-server 7.0.15; redsync 4.17.0. Other processes took 12 % of the machine")
 
 	var plain strings.Builder
 	require.NoError(t, s.Print(&plain))
 	assert.Regexp(t, `(?m)^N=1 +fast +22,000 \(20,000–24,000\) +–$`, plain.String())
 	assert.Contains(t, plain.String(), "! N=3, broken: no\nroute")
+}
+
+func TestEachNumberThatGrowsHasALine(t *testing.T) {
+	s := section("growth")
+	s.Chart, s.Lines, s.Rows = "", []string{"ops"}, append(s.Rows[:1:1], s.Rows[2], s.Rows[2])
+	s.Rows[2].Case = "N=5"
+	assert.Contains(t, s.Markdown("charts"), "| what grows | ops/s |\n|---|---|\n| N=: 1; 3; 5 | 22,000; 2,000 |\n")
+}
+
+func TestSectionsShareTheLinesAboutTheirRun(t *testing.T) {
+	const machine = "Measured on 2 cores, a processor, go1.26, redis-server 7.0.15; redsync 4.17.0.\n"
+	results := report.Results{Sections: []report.Section{section("a"), section("b")}}
+	assert.Equal(t, 1, strings.Count(results.Markdown("charts"), machine))
+	const run = "Run: `make bench-peers`, 2026-11-22, 3 rounds; " +
+		"other processes took 12 % of the machine, the hypervisor 0 %.\n"
+	assert.Equal(t, 1, strings.Count(results.Markdown("charts"), run))
+	results.Sections[1].Run.Machine, results.Sections[1].Run.Commit = "another one", "1a2b3c"
+	assert.Contains(t, results.Markdown("charts"), "`make bench-peers` at 1a2b3c, ")
+	assert.Contains(t, results.Markdown("charts"), machine)
+	assert.Contains(t, results.Markdown("charts"), "Measured on another one, ")
 }
 
 func TestOnlyTheGeneratedPartIsReplaced(t *testing.T) {
@@ -147,8 +165,8 @@ func TestOneOrTwoFiguresAreSentences(t *testing.T) {
 	s.Chart, s.Columns = "", s.Columns[:1]
 	text := s.Markdown("charts")
 	assert.NotContains(t, text, ".svg")
-	assert.NotContains(t, text, "| case |")
-	assert.Contains(t, text, "- N=3, fast: 2,000 ops/s.\n")
+	assert.NotContains(t, text, "| N=")
+	assert.Contains(t, text, "- N=3, fast: ops/s: 2,000.\n")
 
 	s = section("speed")
 	s.Rows = s.Rows[:2]

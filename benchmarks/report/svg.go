@@ -90,7 +90,7 @@ func (s *Section) SVG() string {
 		}
 		b.row(row)
 	}
-	return b.svg(s.Title, under, s.About+" The table beside the picture has the figures.", b.y+margin-4)
+	return b.svg(s.Title, under, s.About+" The table below the picture has the medians.", b.y+margin-4)
 }
 
 // better says which figures are the good ones.
@@ -106,10 +106,10 @@ func better(unit string) string {
 	return ""
 }
 
-// label returns whose figure a row has. Beside another library it may be that library's.
+// label returns whose figure a row has. Next to another library it may be that library's.
 func (b *bars) label(row *Row) string {
 	if b.column.Library != "" {
-		return b.column.Library + " beside " + row.Contestant
+		return b.column.Library + " next to " + row.Contestant
 	}
 	return row.Contestant
 }

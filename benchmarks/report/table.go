@@ -1,9 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -89,71 +91,110 @@ func Align(lines [][]string) string {
 	return b.String()
 }
 
-// Markdown returns a section for a document, with a link to its chart in dir. A section that no
-// chart is meant for has sentences in place of a table, too.
+// Markdown returns a section for a document, with a link to its chart in dir. A section without a
+// chart has sentences instead of a table.
 func (s *Section) Markdown(dir string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s\n\n", s.Title, s.About)
-	if s.drawn() {
-		fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", s.Title, dir, s.Workload)
-	}
-	if s.Chart == "" && len(s.Lines) == 0 {
+	switch {
+	case !s.drawn():
 		s.sentences(&b)
-	} else {
+	case len(s.Lines) > 0:
+		fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", s.Title, dir, s.Workload)
+		s.growth(&b)
+	default:
+		fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", s.Title, dir, s.Workload)
 		s.table(&b)
 	}
-	b.WriteByte('\n')
 	for _, row := range s.Rows {
 		for _, problem := range row.Errors {
-			fmt.Fprintf(&b, "- %s, %s: a round failed: %s\n", row.Case, row.Contestant, oneLine(problem))
+			fmt.Fprintf(&b, "\n- %s, %s: a round failed: %s\n", row.Case, row.Contestant, oneLine(problem))
 		}
 	}
-	b.WriteString(s.Run.sentence() + "\n")
 	return b.String()
 }
 
-// sentences writes a line for each row, whose columns have titles that follow a number.
+// sentences writes the medians of each row, behind the titles of their columns.
 func (s *Section) sentences(b *strings.Builder) {
 	for i := range s.Rows {
-		texts := s.cells(&s.Rows[i])
+		row := &s.Rows[i]
+		texts := make([]string, len(s.Columns))
 		for j, c := range s.Columns {
-			texts[j] += " " + c.Title
+			texts[j] = c.Title + ": " + Number(row.Median(c.Key), c.Digits)
 		}
-		fmt.Fprintf(b, "- %s, %s: %s.\n", s.Rows[i].Case, s.Rows[i].Contestant, strings.Join(texts, ", "))
+		fmt.Fprintf(b, "- %s, %s: %s.\n", row.Case, row.Contestant, strings.Join(texts, "; "))
 	}
 }
 
+// table writes the medians of the charted figure, a line for each contestant and a column for each
+// case. The chart has the spread of the rounds, and the results have the other figures.
 func (s *Section) table(b *strings.Builder) {
-	b.WriteString("| case | contestant |")
-	for _, c := range s.Columns {
-		b.WriteString(" " + c.Title + " |")
-	}
-	b.WriteString("\n|" + strings.Repeat(" --- |", len(s.Columns)+2) + "\n")
-	last := ""
+	column := s.column(s.Chart)
+	var cases, contestants []string
+	medians := map[[2]string]string{}
 	for i := range s.Rows {
 		row := &s.Rows[i]
-		name := row.Case
-		if name == last {
-			name = ""
+		if !slices.Contains(cases, row.Case) {
+			cases = append(cases, row.Case)
 		}
-		last = row.Case
-		fmt.Fprintf(b, "| %s | %s | %s |\n", name, row.Contestant, strings.Join(s.cells(row), " | "))
+		if !slices.Contains(contestants, row.Contestant) {
+			contestants = append(contestants, row.Contestant)
+		}
+		medians[[2]string{row.Contestant, row.Case}] = Number(row.Median(s.Chart), column.Digits)
+	}
+	fmt.Fprintf(b, "| %s | %s |\n%s\n", column.Title, strings.Join(cases, " | "), ruler(len(cases)+1))
+	for _, contestant := range contestants {
+		fmt.Fprintf(b, "| %s |", contestant)
+		for _, name := range cases {
+			fmt.Fprintf(b, " %s |", cmp.Or(medians[[2]string{contestant, name}], "–"))
+		}
+		b.WriteByte('\n')
 	}
 }
 
-// sentence says under which circumstances something was measured.
+// ruler is the line below the titles of a table.
+func ruler(columns int) string { return "|" + strings.Repeat("---|", columns) }
+
+// growth writes the medians of the figures that line charts show, a line for each number that grows.
+func (s *Section) growth(b *strings.Builder) {
+	b.WriteString("| what grows |")
+	for _, key := range s.Lines {
+		b.WriteString(" " + s.column(key).Title + " |")
+	}
+	b.WriteString("\n" + ruler(len(s.Lines)+1) + "\n")
+	for _, p := range s.panels() {
+		at := make([]string, len(p.at))
+		for i, number := range p.at {
+			at[i] = Number(number, 0)
+		}
+		fmt.Fprintf(b, "| %s: %s |", p.what, strings.Join(at, "; "))
+		for _, key := range s.Lines {
+			medians := make([]string, len(p.rows))
+			for i, row := range p.rows {
+				medians[i] = Number(row.Median(key), s.column(key).Digits)
+			}
+			fmt.Fprintf(b, " %s |", strings.Join(slices.Compact(medians), "; "))
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// sentence says when and how a section was measured.
 func (r *Run) sentence() string {
-	commit := ""
+	text := fmt.Sprintf("`%s`", r.Command)
 	if r.Commit != "" {
-		commit = " at " + r.Commit
+		text += " at " + r.Commit
 	}
-	rounds := "one round"
-	if r.Rounds != 1 {
-		rounds = "medians of " + strconv.Itoa(r.Rounds) + " interleaved rounds (smallest–largest)"
+	text += fmt.Sprintf(", %s, %d rounds", r.When.Format("2006-01-02"), r.Rounds)
+	if most := max(r.Others, r.Stolen); most >= 0.5 {
+		text += fmt.Sprintf("; other processes took %s %% of the machine, the hypervisor %s %%", Number(r.Others, 0), Number(r.Stolen, 0))
 	}
-	return fmt.Sprintf("`%s`%s, %s: %s. %s, %s, redis-server %s; %s. Other processes took %s %% of the machine, the hypervisor %s %%.",
-		r.Command, commit, r.When.Format("2006-01-02"), rounds, r.Machine, r.Go, r.Redis, strings.Join(r.Libraries, ", "),
-		Number(r.Others, 0), Number(r.Stolen, 0))
+	return text + "."
+}
+
+// conditions says on what a section was measured.
+func (r *Run) conditions() string {
+	return fmt.Sprintf("%s, %s, redis-server %s; %s.", r.Machine, r.Go, r.Redis, strings.Join(r.Libraries, ", "))
 }
 
 // oneLine returns a text that fits into a list.

@@ -23,8 +23,7 @@ func closing(o Options) Workload {
 	w := Workload{
 		Name:  "close",
 		Title: "Close with many leases",
-		About: fmt.Sprintf("A client with that many leases is closed, with a context of %v, and the locks that are still there afterwards are "+
-			"counted on all nodes together.", closeBound),
+		About: fmt.Sprintf("A client with many leases is closed, with a context of %v. The locks left on all nodes are counted.", closeBound),
 		Columns: []report.Column{
 			{Key: "seconds", Title: "s to return", Digits: 2}, {Key: "left", Title: "locks left"}, {Key: "failed", Title: "errors"},
 		},

@@ -44,9 +44,8 @@ func contention() Workload {
 	return Workload{
 		Name:  "contention",
 		Title: "One lock, no hold",
-		About: "64 goroutines want one lock all the time and give it back at once. A hand-off is a grant to another caller than the last. " +
-			"Contestants that poll do so every millisecond. \"One by one\" passes no lease on inside the process. In the last case every goroutine has a client of its own, so that each " +
-			"hand-off goes through Redis.",
+		About: "64 goroutines want one lock and give it back at once. A hand-off is a grant to another caller than the last. " +
+			"\"One by one\" passes no lease on inside the process. In the last case every goroutine has its own client.",
 		Columns: handOffColumns(),
 		Chart:   "handoffs",
 		Log:     true,

@@ -28,9 +28,8 @@ func faults() Workload {
 	w := Workload{
 		Name:  "faults",
 		Title: "One node of three out of order",
-		About: fmt.Sprintf("One caller acquires and releases a free lock, at first with three healthy nodes, then with one of them stopped "+
-			"(SIGSTOP) or killed, counted from that moment on. A call is given up after %v. Goroutines: how many more there are at the end "+
-			"than with healthy nodes.", faultBound),
+		About: fmt.Sprintf("One caller acquires and releases a free lock, while one of three nodes is stopped (SIGSTOP) or killed. A call is "+
+			"given up after %v.", faultBound),
 		Columns: []report.Column{
 			{Key: "lock50", Title: "lock p50, µs"}, {Key: "lock99", Title: "lock p99, µs"},
 			{Key: "unlock50", Title: "unlock p50, µs"}, {Key: "unlock99", Title: "unlock p99, µs"},

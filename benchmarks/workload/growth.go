@@ -26,11 +26,9 @@ func growth() Workload {
 	w := Workload{
 		Name:  "growth",
 		Title: "Growth",
-		About: fmt.Sprintf("What one operation costs as one number grows. Nodes, registers: a pair of acquire and release, %d callers; "+
-			"registers are those of other names, on one node. Round trip: the same with %d callers and 3 nodes, behind a line that delays either "+
-			"direction by half of it, in the client's process, whose CPU is therefore not given. Leases: one extension, 5 nodes. Clients: one "+
-			"hand-off of a lock that they all want and hold for %v, 3 nodes. The CPU of a server is for each operation and node.",
-			growthCallers, distantFrom, managerHold),
+		About: fmt.Sprintf("Nodes, registers: a pair, %d callers; the registers belong to other names, on one node. Round trip: %d callers, "+
+			"3 nodes, behind a proxy inside the client. Leases: one extension, 5 nodes. Clients: one hand-off of a lock held "+
+			"for %v, 3 nodes. The CPU of a server is per operation and node.", growthCallers, distantFrom, managerHold),
 		Columns: []report.Column{
 			{Key: "ops", Title: "ops/s"}, {Key: "client", Title: "client CPU, µs per op", Digits: 1},
 			{Key: "server", Title: "CPU of a server, µs", Digits: 1},

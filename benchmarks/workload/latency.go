@@ -21,8 +21,8 @@ func latency() Workload {
 	w := Workload{
 		Name:  "latency",
 		Title: "Latency of one caller",
-		About: "One caller acquires and releases a free lock. The client and all servers share one core: on several cores the figures " +
-			"would be about how the machine wakes an idle core. Longer links are proxies that sleep: a round trip takes what raw sockets show, half of their pair.",
+		About: "One caller acquires and releases a free lock, client and servers on one core: on several, the waking of an idle " +
+			"core counts most. Longer links are proxies; a round trip takes half of the pair of raw sockets.",
 		Columns: []report.Column{
 			{Key: "p50", Title: "p50, µs"}, {Key: "p99", Title: "p99, µs"},
 			{Key: "allocs", Title: "allocations", Digits: 1}, {Key: "bytes", Title: "B"},

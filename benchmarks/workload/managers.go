@@ -19,9 +19,8 @@ func managers() Workload {
 	w := Workload{
 		Name:  "managers",
 		Title: "One lock, many clients, a short hold",
-		About: fmt.Sprintf("%d clients with %d callers each want one lock all the time and hold it for %v, which is slept: a little less than "+
-			"a thousand hand-offs in a second are possible. Contestants that poll do so every millisecond.",
-			managerClients, managerCallers, managerHold),
+		About: fmt.Sprintf("%d clients with %d callers each want one lock and hold it for %v, so fewer than a thousand hand-offs a second "+
+			"are possible.", managerClients, managerCallers, managerHold),
 		Columns: handOffColumns(),
 		Chart:   "handoffs",
 	}

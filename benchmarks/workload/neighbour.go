@@ -28,9 +28,9 @@ const neighbourDefault = "4 redsync at its default delay, N=3"
 func neighbour() Workload {
 	w := Workload{
 		Name:  "neighbour",
-		Title: "A plain Redlock client beside ours",
-		About: fmt.Sprintf("%d clients of the contestant want one lock all the time and hold it for %v; redsync clients want it as well. "+
-			"The fair share of a client is that of one among all of them; 1 is a fair share for redsync. The shares count from redsync's first grant on.", neighbourOwn, managerHold),
+		Title: "A plain Redlock client next to ours",
+		About: fmt.Sprintf("%d clients of the contestant and some of redsync want one lock and hold it for %v. 1 is a fair share for "+
+			"redsync, counted from its first grant on.", neighbourOwn, managerHold),
 		Columns: []report.Column{
 			{Key: "share", Title: "redsync's share / fair share", Digits: 2, Library: "redsync"},
 			{Key: "strangers", Title: "redsync, grants/s", Digits: 1}, {Key: "own", Title: "ours, grants/s", Digits: 1},

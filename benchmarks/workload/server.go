@@ -29,10 +29,8 @@ func serverCost(o Options) Workload {
 	return Workload{
 		Name:  "server",
 		Title: "CPU of a server",
-		About: fmt.Sprintf("The CPU time of one node, kernel time included (INFO cpu), for an acquire and its release under %d callers, and for "+
-			"one extension by the watchdog of 20,000 leases with a TTL of %v; and for the script alone, pipelined by a client that does nothing "+
-			"else. Scripts: how many of them one operation takes.",
-			serverCallers, extensionTTL(o.TTL)),
+		About: fmt.Sprintf("CPU time of one node, kernel included (INFO cpu): for a pair under %d callers, for one extension of 20,000 "+
+			"leases with a TTL of %v, and for the script alone, pipelined.", serverCallers, extensionTTL(o.TTL)),
 		Columns: []report.Column{
 			{Key: "server", Title: "CPU, µs", Digits: 2}, {Key: "scripts", Title: "scripts", Digits: 3}, {Key: "rate", Title: "operations/s"},
 		},

@@ -15,9 +15,8 @@ func throughput() Workload {
 	w := Workload{
 		Name:  "throughput",
 		Title: "Throughput of many callers",
-		About: "Callers of one process acquire and release locks as fast as they can, each a name of its own; " +
-			"the readers acquire shared leases of one name. An operation is a pair of " +
-			"acquire and release; the CPU of the servers is that of all nodes together.",
+		About: "Callers of one process acquire and release, each a name of its own; the readers share one name. An operation is " +
+			"a pair.",
 		Columns: []report.Column{
 			{Key: "ops", Title: "ops/s"},
 			{Key: "client", Title: "client CPU, µs per op", Digits: 1}, {Key: "servers", Title: "servers' CPU, µs per op", Digits: 1},

@@ -28,10 +28,8 @@ func watchdog(o Options) Workload {
 	w := Workload{
 		Name:  "watchdog",
 		Title: "Held leases, renewed in the background",
-		About: fmt.Sprintf("So many leases with a TTL of %v are held for %v; for %v of that, %d other processes compute on the same cores. "+
-			"redsync has no watchdog: a goroutine for each lock extends it, three times in a TTL. rueidislock can use one node only. "+
-			"B per lease is heap and stacks after a garbage collection.",
-			o.TTL, watched(o.TTL), o.TTL/2, spinners),
+		About: fmt.Sprintf("Leases with a TTL of %v are held for %v; for %v, %d other processes compute on the same cores. B per lease is "+
+			"heap and stacks after a garbage collection.", o.TTL, watched(o.TTL), o.TTL/2, spinners),
 		Columns: []report.Column{
 			{Key: "lost", Title: "lost"}, {Key: "bytes", Title: "B per lease"}, {Key: "goroutines", Title: "goroutines more"},
 			{Key: "client", Title: "client, % of a core", Digits: 1}, {Key: "servers", Title: "servers, % of a core", Digits: 1},
