@@ -11,8 +11,8 @@
 //	go run ./http -nodes host-a:6379,host-b:6379,host-c:6379 -listen :8080
 //	curl -i -X POST -H 'Idempotency-Key: 4711' localhost:8080/payments
 //
-// Each key is a name of its own, and with fencing a node remembers a name for a day, in
-// some 140 bytes: see docs/reference.md.
+// Each key is a name of its own, and with fencing a node remembers a name for a day: see
+// docs/reference.md.
 package main
 
 import (
