@@ -22,7 +22,10 @@
  * PASS (with BLOCKS): a lease is passed on inside the process, to one waiter;
  * FRESH (with PASS): no client notices a dropped key, but only answers to
  * requests sent after the waiter began allow a pass;
- * LOSS (with PASS): a node loses its data or goes back to older data, once.
+ * LOSS (with PASS): a node loses its data or goes back to older data, once;
+ * LEAN (with BLOCKS): attempts also ask the lean way: one step makes the lock and moves
+ * the register, a later one reads the base and the marker, and only then it counts. A
+ * node forgets its register at any time, and raises its base.
  */
 
 #define NODES 3
@@ -111,6 +114,19 @@ bool saved;
 
 #define OURS(a, j) (owner[j] == (a) + 1)
 
+#ifdef LEAN
+byte base[NODES];		/* no register is below it */
+bool lean[NODES];		/* the lock was made the lean way */
+bool made[ATTEMPTS * NODES];	/* the base and the marker behind it are still to be read */
+#define REGISTER(j) (base[j] > value[j] -> base[j] : value[j])
+#define PENDING(a) (made[LINK(a, 0)] || made[LINK(a, 1)] || made[LINK(a, 2)])
+#define MARKS(j) (base[j] * 8 + lean[j] * 4 + made[LINK(0, j)] * 2 + made[LINK(1, j)])
+#else
+#define REGISTER(j) value[j]
+#define PENDING(a) false
+#define MARKS(j) 0
+#endif
+
 /* Working variables; each step leaves them 0. */
 hidden byte x, y, n;
 
@@ -138,12 +154,12 @@ inline exchange(p, q)
 #define KEY(a, j) answer[LINK(a, j)]
 #endif
 #ifdef PASS
-#define REST(j) (shown[j] * 2 + confirmed[j])
+#define REST(j) (MARKS(j) * 16 + shown[j] * 2 + confirmed[j])
 #else
 #if ATTEMPTS == 3
 #define REST(j) KEY(2, j)
 #else
-#define REST(j) 0
+#define REST(j) MARKS(j)
 #endif
 #endif
 #define RANK(j) (((((value[j] * 4 + owner[j]) * 256 + KEY(0, j)) * 256) + KEY(1, j)) * 256 + REST(j))
@@ -161,6 +177,12 @@ inline sort(i, j)
 		exchange(before[LINK(0, i)], before[LINK(0, j)]);
 		exchange(before[LINK(1, i)], before[LINK(1, j)]);
 #endif
+#ifdef LEAN
+		exchange(base[i], base[j]);
+		exchange(lean[i], lean[j]);
+		exchange(made[LINK(0, i)], made[LINK(0, j)]);
+		exchange(made[LINK(1, i)], made[LINK(1, j)]);
+#endif
 #ifdef PASS
 		exchange(shown[i], shown[j]);
 		exchange(confirmed[i], confirmed[j]);
@@ -170,11 +192,11 @@ inline sort(i, j)
 }
 /* If all registers have reached a value, a proposal of it or a raise to it moves no
    register, because registers only grow. So all such values are one state. */
-#define PASSED(t) (value[0] >= (t) && value[1] >= (t) && value[2] >= (t))
+#define PASSED(t) (REGISTER(0) >= (t) && REGISTER(1) >= (t) && REGISTER(2) >= (t))
 inline simplify(a)
 {
 	if
-	:: proposal[a] > 1 && PASSED(proposal[a]) -> proposal[a] = 1
+	:: proposal[a] > 1 && PASSED(proposal[a]) && !PENDING(a) -> proposal[a] = 1
 	:: else
 	fi;
 	if
@@ -243,13 +265,17 @@ inline acquire(a, j, target, answered)
 {
 	drop(j);
 	owner[j] = a + 1;
+#ifdef LEAN
+	lean[j] = false;
+#endif
+	y = REGISTER(j);
 	if
-	:: BELOW(value[j], target) ->
+	:: BELOW(y, target) ->
 #ifdef MUTANT_BEFORE_OF_FIRST_MOVE
 		firstBefore[LINK(a, j)] = value[j];
 #endif
 		if
-		:: answered -> record(a, j, MOVED(target), value[j])
+		:: answered -> record(a, j, MOVED(target), y)
 		:: else
 		fi;
 #ifdef PASS
@@ -258,31 +284,89 @@ inline acquire(a, j, target, answered)
 		value[j] = target
 	:: else ->
 		if
-		:: answered -> record(a, j, AHEAD(value[j]), value[j])
+		:: answered -> record(a, j, AHEAD(y), y)
 		:: else
 		fi
 	fi;
+	y = 0;
 	canonical()
 }
+
+#ifdef LEAN
+/* A lean acquisition arrives, and the lock is free or the node has dropped the key. It compares neither the base nor
+   the marker. If the register is not below the proposal, the lock is deleted again. */
+inline make(a, j)
+{
+	drop(j);
+	owner[j] = 0; lean[j] = false;
+	if
+#ifdef MUTANT_LEAN_COUNTS_WHAT_STANDS	/* A register that stands at the proposal counts as moved. */
+	:: value[j] <= proposal[a] ->
+#else
+	:: value[j] < proposal[a] ->
+#endif
+		owner[j] = a + 1; lean[j] = true; made[LINK(a, j)] = true;
+#ifdef PASS
+		shown[j] = proposal[a];
+#endif
+		value[j] = proposal[a]
+#ifdef MUTANT_LEAN_KEEPS_THE_LOCK	/* The lock stays where the register was ahead. */
+	:: else ->
+		owner[j] = a + 1; lean[j] = true;
+#ifdef PASS
+		shown[j] = proposal[a]
+#endif
+#else
+	:: else
+#endif
+	fi;
+	canonical()
+}
+
+/* The base and the marker are read behind it. An acquisition whose lock is no vote asks again with the usual script,
+   which deletes the lock first: this is an acquire. */
+#ifdef MUTANT_LEAN_IGNORES_THE_BASE
+#define LOOKS(a, j) (made[LINK(a, j)] && VOTES(j))
+#else
+#define LOOKS(a, j) (made[LINK(a, j)] && base[j] < proposal[a] && VOTES(j))
+#endif
+inline look(a, j)
+{
+	made[LINK(a, j)] = false;
+	y = proposal[a];
+	record(a, j, MOVED(y), y - 1);
+	y = 0;
+	canonical()
+}
+
+/* An old register is dropped: before that, the base rises to it. */
+inline forgetRegister(j)
+{
+	base[j] = REGISTER(j);
+	value[j] = 0;
+	canonical()
+}
+#endif
 
 /* The raise arrives. It is refused if its conditions do not hold. */
 #ifdef MUTANT_RAISE_LOWERS	/* A raise sets the register without comparing it. */
 #define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] != raiseTo[a] && VOTES(j))
 #else
 #ifdef MUTANT_RAISE_IN_QUARANTINE	/* A quarantined node is raised. */
-#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] < raiseTo[a])
+#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && REGISTER(j) < raiseTo[a])
 #else
-#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] < raiseTo[a] && VOTES(j))
+#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && REGISTER(j) < raiseTo[a] && VOTES(j))
 #endif
 #endif
 inline raise(a, j, answered)
 {
+	y = REGISTER(j);
 	if
 	:: answered ->
 #ifdef MUTANT_BEFORE_OF_FIRST_MOVE	/* The value before is that of the proposal's move, not of the raise. */
 		record(a, j, MOVED(raiseTo[a]), firstBefore[LINK(a, j)])
 #else
-		record(a, j, MOVED(raiseTo[a]), value[j])
+		record(a, j, MOVED(raiseTo[a]), y)
 #endif
 	:: else
 	fi;
@@ -290,6 +374,7 @@ inline raise(a, j, answered)
 	shown[j] = raiseTo[a];
 #endif
 	value[j] = raiseTo[a];
+	y = 0;
 	canonical()
 }
 
@@ -467,6 +552,15 @@ inline restart(j)
 	:: d_step { MAYRAISE(a, j) -> raise(a, j, 1) } \
 	:: d_step { MAYRAISE(a, j) && REPLACES(a, j) -> raise(a, j, 0) }
 
+#ifdef LEAN
+#define FORLEAN(a, j) \
+	:: d_step { phase[a] != IDLE && !made[LINK(a, j)] -> make(a, j) } \
+	:: d_step { LOOKS(a, j) -> look(a, j) } \
+	:: d_step { made[LINK(a, j)] -> made[LINK(a, j)] = false; canonical() }
+#else
+#define FORLEAN(a, j)
+#endif
+
 #define FORATTEMPT(a) \
 	:: d_step { MAYBEGIN(a) -> begin(a, 1) } \
 	:: d_step { MAYBEGIN(a) -> begin(a, 2) } \
@@ -477,7 +571,8 @@ inline restart(j)
 	:: d_step { WON(a, 0, 1) -> grant(a, 0, 1) } \
 	:: d_step { WON(a, 0, 2) -> grant(a, 0, 2) } \
 	:: d_step { WON(a, 1, 2) -> grant(a, 1, 2) } \
-	FORLINK(a, 0) FORLINK(a, 1) FORLINK(a, 2)
+	FORLINK(a, 0) FORLINK(a, 1) FORLINK(a, 2) \
+	FORLEAN(a, 0) FORLEAN(a, 1) FORLEAN(a, 2)
 
 active proctype world()
 {
@@ -495,6 +590,16 @@ end:	do
 	:: d_step { phase[0] == ASKED && OURS(0, 0) -> record(0, 0, MOVED(proposal[0]), proposal[0] - 1); canonical() }
 	:: d_step { phase[0] == ASKED && OURS(0, 1) -> record(0, 1, MOVED(proposal[0]), proposal[0] - 1); canonical() }
 	:: d_step { phase[0] == ASKED && OURS(0, 2) -> record(0, 2, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+#endif
+#ifdef LEAN
+	:: d_step { value[0] != 0 -> forgetRegister(0) }
+	:: d_step { value[1] != 0 -> forgetRegister(1) }
+	:: d_step { value[2] != 0 -> forgetRegister(2) }
+#ifdef MUTANT_LEAN_REPEAT_COUNTS	/* An attempt that asks again takes its unproven lock for its first answer. */
+	:: d_step { phase[0] == ASKED && OURS(0, 0) && lean[0] -> record(0, 0, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 1) && lean[1] -> record(0, 1, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 2) && lean[2] -> record(0, 2, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+#endif
 #endif
 #ifdef PASS
 #ifdef LOSS
