@@ -81,7 +81,7 @@ func (m *Manager) sameBucket(names []string) error {
 	for _, name := range names[1:] {
 		if m.of(name) != m.of(names[0]) {
 			return &InvalidError{What: "names", Value: quoted([]string{names[0], name}),
-				Bound: "are of buckets " + strconv.Itoa(m.of(names[0]).first) + " and " + strconv.Itoa(m.of(name).first) + " of the cluster",
+				Bound: "are in different buckets of the cluster, " + strconv.Itoa(m.of(names[0]).first) + " and " + strconv.Itoa(m.of(name).first),
 				Fix:   "give them one {tag}, as in {order/7}/stock and {order/7}/invoice"}
 		}
 	}

@@ -168,7 +168,7 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 			if len(leases) > 1 {
 				attrs = []any{"error", err} // it has the names
 			}
-			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves", attrs...)
+			m.reporter.Warn("a release was not confirmed by a majority of the nodes; the lock expires by itself", attrs...)
 		}
 	}()
 	return nil, fn(fnCtx)

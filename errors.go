@@ -19,7 +19,7 @@ import (
 var (
 	// ErrHeld means that another holder has the name, or that other callers wait for it, so
 	// the lease was not granted.
-	ErrHeld = errors.New("quorumlock: held by another")
+	ErrHeld = errors.New("quorumlock: lease held by another holder")
 	// ErrNoQuorum means that too few nodes gave an answer that counts.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 	// ErrLost means that the lease ended before it was released.
@@ -27,7 +27,7 @@ var (
 	// ErrReleased means that the lease was released.
 	ErrReleased = errs.ErrReleased
 	// ErrDetached means that the lease was detached for another process. It is an ErrReleased.
-	ErrDetached = fmt.Errorf("%w here, and detached for another process", ErrReleased)
+	ErrDetached = fmt.Errorf("%w by Detach: another process can resume it", ErrReleased)
 	// ErrClosed means that the Manager is closed.
 	ErrClosed = errors.New("quorumlock: manager closed")
 	// ErrInvalid means that a name, an option, an argument or a node cannot be used.
@@ -36,14 +36,14 @@ var (
 
 // errNilContext and errNilFunction refuse what would panic far from its cause.
 func errNilContext() error {
-	return &InvalidError{What: "context", Bound: "is nil", Fix: "pass context.Background() where nothing ends the call"}
+	return &InvalidError{What: "context", Bound: "must not be nil", Fix: "pass context.Background() where nothing ends the call"}
 }
 
 // withoutPrefix returns the text of an error of this package for the middle of another one.
 func withoutPrefix(err error) string { return strings.TrimPrefix(err.Error(), "quorumlock: ") }
 
 func errNilFunction() error {
-	return &InvalidError{What: "function", Bound: "is nil", Fix: "pass the work to run under the lease"}
+	return &InvalidError{What: "function", Bound: "must not be nil", Fix: "pass the work to run under the lease"}
 }
 
 // Holder identifies the holder of a lease, from what is stored with the lock. For a lock
@@ -87,41 +87,43 @@ type HeldError struct {
 // Error names the lease, its holder and when to try again. The holder's label is another
 // client's text, and an owner may be any program's value: both are quoted.
 func (e *HeldError) Error() string {
-	holder := strconv.Quote(e.Holder.Label)
-	unless := " unless renewed"
-	if e.Holder.Owner == wire.Nobody || e.Holder.Revoked != "" {
-		unless = "" // nobody renews it
+	holder, unless := strconv.Quote(e.Holder.Label), " unless renewed"
+	if e.Holder.Revoked != "" || e.Holder.Owner == wire.Nobody {
+		unless = ""
 	}
 	switch {
 	case e.blank:
 		holder = "another program, whose key has an empty value"
 	case e.Holder == Holder{}:
-		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until(""))
+		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until("reservation", ""))
 	case e.Holder.Owner == wire.Nobody:
 		holder = "readers whose leases were revoked"
 	case e.Holder.Label == "":
 		holder = "owner " + strconv.Quote(e.Holder.Owner)
 	}
+	if reader := e.Readers > 0 && e.Holder.Owner != wire.Nobody; reader && e.Holder.Label == "" {
+		holder = "a reader with " + holder
+	} else if reader {
+		holder = "reader " + holder
+	}
 	if e.Self {
 		holder += " (this Manager)"
 	}
 	if e.Readers > 1 {
-		holder += " and " + plural(e.Readers-1, "other") + ", to read"
-	} else if e.Readers == 1 {
-		holder += ", to read"
+		holder += " and " + plural(e.Readers-1, "other")
 	}
 	if e.barred {
 		holder += ", and a writer waits for the name"
 	}
-	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(unless))
+	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until("lease", unless))
 }
 
 // until writes when a majority of the nodes is free.
-func (e *HeldError) until(unless string) string {
+func (e *HeldError) until(what, unless string) string {
 	if e.RetryAfter <= 0 {
 		return ""
 	}
-	return ", expires in " + errs.Readable(e.RetryAfter) + unless
+	return "; the " + what + " expires in " + errs.Readable(e.RetryAfter) + unless
 }
 
 // Unwrap returns ErrHeld.
@@ -162,7 +164,7 @@ func enough(ctx context.Context, e *ensemble.Ensemble, op, name string, a *ensem
 	}
 	what := "stopped waiting for answers"
 	if op == "release" {
-		what += ", while the deletion goes on"
+		what += "; the release continues"
 	}
 	return errs.Ended(ctx, err, what)
 }
@@ -190,7 +192,7 @@ func (e *QuorumError) Error() string {
 	}
 	writeNodes(&b, e.Nodes)
 	if e.RetryAfter > 0 {
-		b.WriteString("; a majority votes in " + errs.Readable(e.RetryAfter))
+		b.WriteString("; a majority of the nodes can grant locks in " + errs.Readable(e.RetryAfter))
 	}
 	return b.String()
 }
@@ -203,7 +205,7 @@ func (e *QuorumError) counted() string {
 	case "renew", "verify":
 		return "confirmed by"
 	case "ready":
-		return "votes of"
+		return "locks can be granted on"
 	case "observe":
 		return "agreed by"
 	case "list":

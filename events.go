@@ -175,14 +175,14 @@ const (
 	LostRevoked LostReason = "revoked by an operator"
 	// LostSuspended means that the process did not run when the lease ended: a suspend, a
 	// stop, or a clock that was set forward.
-	LostSuspended LostReason = "process or clock stood still"
+	LostSuspended LostReason = "process stopped or suspended, or clock set forward"
 	// LostMaxHold means that the lease reached the age set by WithMaxHold.
-	LostMaxHold LostReason = "maximum hold reached"
+	LostMaxHold LostReason = "held for the maximum time of WithMaxHold"
 	// LostTaken means that a node has the key of another owner, and that no majority has ours.
-	LostTaken LostReason = "taken by another owner: no majority of the nodes has our key"
+	LostTaken LostReason = "taken by another client: too few nodes still hold this lease"
 	// LostMissing means that nodes have lost the key, or have ended it early because their clocks were set
 	// forward, and that no majority is left. Another owner may have had the lock, or may get it now.
-	LostMissing LostReason = "key gone: no majority of the nodes has it"
+	LostMissing LostReason = "lost by the nodes: too few of them still hold this lease"
 )
 
 // slugs are the reasons as JSON, metrics and spans have them.

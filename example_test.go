@@ -348,11 +348,11 @@ func ExampleLostReason() {
 	}
 	// Output:
 	// not renewed in time
-	// key gone: no majority of the nodes has it
-	// taken by another owner: no majority of the nodes has our key
+	// lost by the nodes: too few of them still hold this lease
+	// taken by another client: too few nodes still hold this lease
 	// revoked by an operator
-	// process or clock stood still
-	// maximum hold reached
+	// process stopped or suspended, or clock set forward
+	// held for the maximum time of WithMaxHold
 }
 
 func drain(context.Context, int, int64) error { return nil }

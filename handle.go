@@ -161,9 +161,9 @@ func (m *Manager) parseHandle(ctx context.Context, h Handle) (wire.Handle, error
 	case ctx == nil:
 		return held, errNilContext()
 	case !ok || checkName(held.Name) != nil:
-		return held, &InvalidError{What: "handle", Value: strconv.Itoa(len(h)) + " bytes", Bound: "has to be the text that Detach returned", Fix: "pass the whole text on"}
+		return held, &InvalidError{What: "handle", Value: strconv.Itoa(len(h)) + " bytes", Bound: "must be the text that Detach returned", Fix: "pass it on unchanged"}
 	case held.Prefix != m.cfg.Prefix:
-		return held, &InvalidError{What: "handle", Value: "of the prefix " + strconv.Quote(held.Prefix), Bound: "has to be of " + strconv.Quote(m.cfg.Prefix), Fix: "give both programs one WithPrefix"}
+		return held, &InvalidError{What: "handle", Value: "of the prefix " + strconv.Quote(held.Prefix), Bound: "must be " + strconv.Quote(m.cfg.Prefix), Fix: "give both programs the same WithPrefix"}
 	case ctx.Err() != nil:
 		return held, errs.Ended(ctx, nil, "quorumlock: resume "+strconv.Quote(held.Name))
 	}

@@ -79,7 +79,7 @@ var asJSON = map[string]struct {
 	"Revocation": {quorumlock.Revocation{Until: instant, Marked: 2}, `{"until":"2026-11-26T08:30:00.25Z","marked":2}`},
 	"HeldError": {
 		&quorumlock.HeldError{Name: "job", RetryAfter: 1500 * time.Millisecond},
-		`{"error":"quorumlock: \"job\" is reserved for a waiter, expires in 1.5s","name":"job","readers":0,"retry_after_ms":1500,"self":false}`,
+		`{"error":"quorumlock: \"job\" is reserved for a waiter; the reservation expires in 1.5s","name":"job","readers":0,"retry_after_ms":1500,"self":false}`,
 	},
 	"QuorumError": {
 		&quorumlock.QuorumError{Op: "renew", Name: "job", Need: 2, Got: 1, Nodes: []*quorumlock.NodeError{broken}},
@@ -89,13 +89,13 @@ var asJSON = map[string]struct {
 	"NodeError": {broken, `{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379","misconfigured":false}`},
 	"LostError": {
 		&quorumlock.LostError{Lost: quorumlock.Lost{Name: "job", Reason: quorumlock.LostMaxHold, At: instant}},
-		`{"error":"quorumlock: lease \"job\" (token 0) lost: maximum hold reached","name":"job","token":0,"reason":"max_hold","at":"2026-11-26T08:30:00.25Z","nodes":null}`,
+		`{"error":"quorumlock: lease \"job\" (token 0) lost: held for the maximum time of WithMaxHold","name":"job","token":0,"reason":"max_hold","at":"2026-11-26T08:30:00.25Z","nodes":null}`,
 	},
 	"InvalidError": {
 		&quorumlock.InvalidError{What: "TTL", Value: "0s", Bound: "is too short", Fix: "choose more"},
 		`{"error":"quorumlock: TTL 0s: is too short; choose more","what":"TTL","value":"0s","bound":"is too short","fix":"choose more"}`,
 	},
-	"FuncError": {&quorumlock.FuncError{Err: quorumlock.ErrHeld}, `{"error":"quorumlock: held by another"}`},
+	"FuncError": {&quorumlock.FuncError{Err: quorumlock.ErrHeld}, `{"error":"quorumlock: lease held by another holder"}`},
 }
 
 // withoutData are the exported structs that have no exported field.

@@ -249,7 +249,7 @@ func (l *Lease) Renew(ctx context.Context, opts ...RenewOption) error {
 	case err := <-round:
 		return err
 	case <-ctx.Done():
-		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name())+": stopped waiting for the nodes, while the round goes on")
+		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name())+": stopped waiting for the nodes; the renewal continues")
 	}
 }
 

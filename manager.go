@@ -83,7 +83,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		return nil, err
 	}
 	if len(nodes)%2 == 0 {
-		m.reporter.Warn("an even number of nodes tolerates no more failures than one node less", "nodes", len(nodes))
+		m.reporter.Warn("an even number of nodes survives no more failures than one node fewer", "nodes", len(nodes))
 	}
 	return opened(ctx, m)
 }
@@ -295,7 +295,7 @@ func (s *said) warnOfRepair(m *Manager, why error) {
 // warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
 func (s *said) warnOfSelf(r *report.Reporter, name string) {
 	if !s.self.Swap(true) {
-		r.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
+		r.Warn("a caller waits for a lease that this Manager itself holds; if the caller is the holder, it waits forever, "+
 			"because a lease is not reentrant", "name", name)
 	}
 }

@@ -115,7 +115,7 @@ func (m *Manager) gone(ctx context.Context, before *Status) bool {
 // of this package, or nobody can hold it.
 func (m *Manager) noted(ctx context.Context, op, name, reason string) (s Status, note wire.Note, err error) {
 	if len(reason) > wire.MaxReasonLen || !utf8.ValidString(reason) {
-		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(wire.MaxReasonLen) + " bytes", Fix: "shorten it"}
+		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "must be UTF-8 of at most " + strconv.Itoa(wire.MaxReasonLen) + " bytes", Fix: "shorten it"}
 	}
 	s, err = m.Inspect(ctx, name)
 	if err != nil {
@@ -129,7 +129,7 @@ func (m *Manager) noted(ctx context.Context, op, name, reason string) (s Status,
 	}
 	switch {
 	case s.Held && s.Holder.Since.IsZero():
-		err = &InvalidError{What: "the holder of " + strconv.Quote(name), Value: strconv.Quote(s.Holder.Owner), Bound: "has to be a lease of this package", Fix: "ask the program that holds it"}
+		err = &InvalidError{What: "the holder of " + strconv.Quote(name), Value: strconv.Quote(s.Holder.Owner), Bound: "must have a lease of this package", Fix: "ask the program that holds it"}
 	case !s.Held && s.Votes > 0 && s.Votes+unknown >= m.of(name).ensemble.Quorum():
 		err = noQuorum(m.of(name).ensemble, op, name, s.Votes, problems)
 	}

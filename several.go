@@ -39,8 +39,8 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(sorted) == 0 || len(sorted) > quorum.MaxSeveral {
-		return nil, &InvalidError{What: "names", Value: strconv.Itoa(len(sorted)), Bound: "have to be 1 to " + strconv.Itoa(quorum.MaxSeveral) + " different ones",
-			Fix: "lock their common resource under one name"}
+		return nil, &InvalidError{What: "names", Value: "(" + strconv.Itoa(len(sorted)) + " different)", Bound: "must be 1 to " + strconv.Itoa(quorum.MaxSeveral),
+			Fix: "lock what they share under one name"}
 	}
 	for _, name := range sorted {
 		if err := checkName(name); err != nil {

@@ -223,9 +223,9 @@ func shortOfCPU(e *ensemble.Ensemble, nodes []*NodeError, timeout time.Duration)
 	for _, n := range nodes {
 		switch {
 		case e.Nodes()[n.Node-e.First()].Unread():
-			n.Err = fmt.Errorf("%w; this process was short of CPU: an answer lies unread", n.Err)
+			n.Err = fmt.Errorf("%w; this process was short of CPU and has not read an answer", n.Err)
 		case late >= timeout/2:
-			n.Err = fmt.Errorf("%w; this process was short of CPU: it has read answers %v late", n.Err, late.Round(time.Millisecond))
+			n.Err = fmt.Errorf("%w; this process was short of CPU and read answers %v late", n.Err, late.Round(time.Millisecond))
 		}
 	}
 }
@@ -257,8 +257,8 @@ func (l *Lease) remind(e *hold.Event) {
 		return
 	}
 	if age > max(forgottenAfter, 10*l.lock.Terms().TTL) && !m.said.forgotten.Swap(true) {
-		m.reporter.Warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
-			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",
+		m.reporter.Warn("a lease has been renewed for a long time, and the program has never checked it; "+
+			"release it if it is no longer used, or watch its Context or Lost while work runs",
 			"name", l.Name(), "token", l.token, "owner", wire.OwnerOf(e.Value), "for", age.Round(time.Second))
 	}
 }

@@ -101,7 +101,7 @@ func parse(args []string) (s settings, err error) {
 	case flags.NArg() > 0:
 		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case s.rounds < 1, s.options.Duration <= 0, s.options.TTL < time.Second:
-		return s, errors.New("-count has to be at least 1, -duration above 0, and -ttl at least 1s")
+		return s, errors.New("-count must be at least 1, -duration above 0, and -ttl at least 1s")
 	}
 	if s.gate {
 		s.gateOnly(flags)

@@ -63,7 +63,7 @@ func (c *Config) bounds(r *rules) error {
 	case r.minReign < 3*r.ttl:
 		return invalid("Config.MinReign", r.minReign, fmt.Sprintf("must be at least 3 TTL, which is %v", 3*r.ttl), "give a larger one, or a shorter TTL")
 	case r.minReign > 24*365*time.Hour:
-		return invalid("Config.MinReign", r.minReign, "must be at most a year", "leave Preference out if no leader shall yield")
+		return invalid("Config.MinReign", r.minReign, "must be at most a year", "leave Preference out if no leader should yield")
 	case r.every < 0:
 		return invalid("Config.HealthEvery", c.HealthEvery, "must be above 0", leave)
 	case c.LeadAnyway < 0:

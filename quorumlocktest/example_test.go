@@ -353,6 +353,6 @@ func Example_page() {
 		return
 	}
 	// Output:
-	// Locks are granted. 1 of 1 node votes.
+	// Locks are granted. 1 of 1 node is usable.
 	// It is held. billing-1
 }

@@ -12,9 +12,9 @@ import (
 
 // The causes of the context of Config.Func, besides the loss of the lease and the end of Run's context.
 var (
-	errGiven    = errors.New("spread: the name goes to a member that has fewer")
+	errGiven    = errors.New("spread: the name moves to a member that has fewer")
 	errUnlisted = errors.New("spread: the name is no longer in the list")
-	errLapsed   = errors.New("spread: the holder of the name has not given it away")
+	errLapsed   = errors.New("spread: the holder of the name did not hand it over")
 )
 
 // errReturned is in Status for a function that has returned nil too early.

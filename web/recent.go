@@ -109,12 +109,12 @@ func rowOf(e quorumlock.Event, at time.Time) eventRow {
 		r.Level, r.At = bad, e.At.UnixMilli()
 		r.Text += ", " + string(e.Reason) + evidence(e.Nodes)
 	case quorumlock.NodeChanged:
-		r.What, r.Name, r.Text = "node votes", strconv.Itoa(e.Node)+" "+shown(e.Addr, inTable), problem(cmp.Or(e.Err, e.Warning), alone)
+		r.What, r.Name, r.Text = "node grants locks", strconv.Itoa(e.Node)+" "+shown(e.Addr, inTable), problem(cmp.Or(e.Err, e.Warning), alone)
 		switch {
 		case e.QuarantinedFor > 0:
 			r.What, r.Level = fmt.Sprintf("node in quarantine for %v", e.QuarantinedFor.Round(time.Second)), warn
 		case e.Err != nil:
-			r.What, r.Level = "node does not vote", bad
+			r.What, r.Level = "node grants no locks", bad
 		case e.Warning != nil:
 			r.What, r.Level = "node warns", warn
 		}

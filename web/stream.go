@@ -69,7 +69,7 @@ func subjectOf(r *http.Request) (s subject, err error) {
 	s.name = q.Get("name")
 	if text := q.Get("permits"); text != "" && s.name != "" {
 		if s.permits, err = strconv.Atoi(text); err != nil || s.permits < 0 {
-			return s, errors.New("permits is no number of 0 or more")
+			return s, errors.New("permits is not a number of 0 or more")
 		}
 		s.permits = min(s.permits, mostPermits)
 	}

@@ -30,7 +30,7 @@ func checkLink(template string) error {
 	u, err := url.Parse(linkOf(template, "0", "0"))
 	switch {
 	case err != nil || u.Host == "" || u.Opaque != "":
-		return bad("is no URL with a host", such)
+		return bad("is not a URL with a host", such)
 	case u.Scheme != "https" && u.Scheme != "http":
 		return bad("is neither http nor https", such)
 	case u.User != nil:

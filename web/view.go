@@ -168,7 +168,7 @@ func nodeRows(nodes []quorumlock.NodeStatus) []nodeRow {
 	for i := range nodes {
 		n := &nodes[i]
 		r := nodeRow{
-			Number: i, Addr: shown(n.Addr, inTable), Level: good, State: "votes", RoundTrip: ms(n.RoundTrip), Offset: ms(n.ClockOffset),
+			Number: i, Addr: shown(n.Addr, inTable), Level: good, State: "grants locks", RoundTrip: ms(n.RoundTrip), Offset: ms(n.ClockOffset),
 			Version: shown(n.Version, inTable), Problem: problem(errors.Join(n.Err, n.Warning), alone), Quarantine: ms(n.QuarantinedFor),
 		}
 		if n.Master != "" {
@@ -178,9 +178,9 @@ func nodeRows(nodes []quorumlock.NodeStatus) []nodeRow {
 		case n.QuarantinedFor > 0:
 			r.Level, r.State = warn, "in quarantine"
 		case !n.Voting:
-			r.Level, r.State = bad, "does not vote"
+			r.Level, r.State = bad, "grants no locks"
 		case n.Warning != nil:
-			r.Level, r.State = warn, "votes, with a warning"
+			r.Level, r.State = warn, "grants locks, with a warning"
 		}
 		rows[i] = r
 	}
@@ -206,15 +206,15 @@ func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.L
 			}
 		}
 	}
-	v := verdict{Level: good, Text: fmt.Sprintf("Locks are granted. %d of %s.", votes, are(len(nodes), "node votes", "nodes vote"))}
+	v := verdict{Level: good, Text: fmt.Sprintf("Locks are granted. %d of %s.", votes, are(len(nodes), "node is usable", "nodes are usable"))}
 	noQuorum := (*quorumlock.QuorumError)(nil)
 	switch {
 	case errors.Is(ready, quorumlock.ErrClosed):
 		return verdict{Level: bad, Text: "This Manager is closed.", Detail: "It holds nothing, and grants nothing."}
 	case ready != nil:
-		v.Level, v.Text = bad, fmt.Sprintf("No lock is granted or renewed. %d of %s; %d are needed.", votes, are(len(nodes), "node votes", "nodes vote"), need)
+		v.Level, v.Text = bad, fmt.Sprintf("No lock is granted or renewed. %d of %s; %d are needed.", votes, are(len(nodes), "node is usable", "nodes are usable"), need)
 		if errors.As(ready, &noQuorum) && noQuorum.RetryAfter > 0 {
-			v.Detail = fmt.Sprintf("Quarantines end in %v, and then a majority votes.", noQuorum.RetryAfter.Round(time.Second))
+			v.Detail = fmt.Sprintf("Quarantines end in %v, and then a majority can grant locks.", noQuorum.RetryAfter.Round(time.Second))
 		}
 	case votes == need && votes < len(nodes):
 		v.Level, v.Detail = warn, "If one more node fails, no lock is granted or renewed."

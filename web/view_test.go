@@ -106,15 +106,15 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 		leases []quorumlock.LeaseStatus
 		want   verdict
 	}{
-		{nil, []quorumlock.NodeStatus{votes, votes, votes}, nil, verdict{good, "Locks are granted. 3 of 3 nodes vote.", ""}},
-		{nil, []quorumlock.NodeStatus{votes}, []quorumlock.LeaseStatus{held}, verdict{good, "Locks are granted. 1 of 1 node votes.", ""}},
-		{nil, []quorumlock.NodeStatus{votes, warned, votes}, nil, verdict{warn, "Locks are granted. 3 of 3 nodes vote.", "1 node has a warning."}},
-		{nil, []quorumlock.NodeStatus{votes, down, votes}, nil, verdict{warn, "Locks are granted. 2 of 3 nodes vote.", "If one more node fails, no lock is granted or renewed."}},
-		{nil, []quorumlock.NodeStatus{votes, down, votes, votes, votes}, nil, verdict{warn, "Locks are granted. 4 of 5 nodes vote.", ""}},
-		{nil, []quorumlock.NodeStatus{votes, votes, votes}, []quorumlock.LeaseStatus{held, thin}, verdict{warn, "Locks are granted. 3 of 3 nodes vote.", "1 lease is at risk here. "}},
-		{nil, []quorumlock.NodeStatus{votes, votes, votes}, []quorumlock.LeaseStatus{ending, thin}, verdict{bad, "Locks are granted. 3 of 3 nodes vote.", "2 leases are at risk here. "}},
+		{nil, []quorumlock.NodeStatus{votes, votes, votes}, nil, verdict{good, "Locks are granted. 3 of 3 nodes are usable.", ""}},
+		{nil, []quorumlock.NodeStatus{votes}, []quorumlock.LeaseStatus{held}, verdict{good, "Locks are granted. 1 of 1 node is usable.", ""}},
+		{nil, []quorumlock.NodeStatus{votes, warned, votes}, nil, verdict{warn, "Locks are granted. 3 of 3 nodes are usable.", "1 node has a warning."}},
+		{nil, []quorumlock.NodeStatus{votes, down, votes}, nil, verdict{warn, "Locks are granted. 2 of 3 nodes are usable.", "If one more node fails, no lock is granted or renewed."}},
+		{nil, []quorumlock.NodeStatus{votes, down, votes, votes, votes}, nil, verdict{warn, "Locks are granted. 4 of 5 nodes are usable.", ""}},
+		{nil, []quorumlock.NodeStatus{votes, votes, votes}, []quorumlock.LeaseStatus{held, thin}, verdict{warn, "Locks are granted. 3 of 3 nodes are usable.", "1 lease is at risk here. "}},
+		{nil, []quorumlock.NodeStatus{votes, votes, votes}, []quorumlock.LeaseStatus{ending, thin}, verdict{bad, "Locks are granted. 3 of 3 nodes are usable.", "2 leases are at risk here. "}},
 		{none, []quorumlock.NodeStatus{votes, down, down}, []quorumlock.LeaseStatus{thin}, verdict{
-			bad, "No lock is granted or renewed. 1 of 3 nodes vote; 2 are needed.", "1 lease is at risk here. Quarantines end in 12s, and then a majority votes.",
+			bad, "No lock is granted or renewed. 1 of 3 nodes are usable; 2 are needed.", "1 lease is at risk here. Quarantines end in 12s, and then a majority votes.",
 		}},
 		{quorumlock.ErrClosed, []quorumlock.NodeStatus{votes}, nil, verdict{bad, "This Manager is closed.", "It holds nothing, and grants nothing."}},
 	} {
@@ -164,10 +164,10 @@ func TestEachEventSaysWhatHasHappened(t *testing.T) {
 		"good released|job|token 7":         quorumlock.Released{Name: "job", Token: 7},
 		"warn at risk|job|token 7, 1.5s left, margin 0; node 1 (b:6379): key is missing": quorumlock.AtRisk{Name: "job", Token: 7, Remaining: 1500 * time.Millisecond, Nodes: broken},
 		"bad lost|job|token 7, revoked by an operator; node 1 (b:6379): key is missing":  quorumlock.Lost{Name: "job", Token: 7, Reason: quorumlock.LostRevoked, At: at, Nodes: broken},
-		"good node votes|1 b:6379|":                          quorumlock.NodeChanged{Node: 1, Addr: "b:6379"},
-		"bad node does not vote|1 b:6379|refused":            quorumlock.NodeChanged{Node: 1, Addr: "b:6379", Err: errors.New("refused")},
-		"warn node in quarantine for 12s|1 b:6379|restarted": quorumlock.NodeChanged{Node: 1, Addr: "b:6379", Err: errors.New("restarted"), QuarantinedFor: 12 * time.Second},
-		"warn node warns|1 b:6379|no persistence":            quorumlock.NodeChanged{Node: 1, Addr: "b:6379", Warning: errors.New("no persistence")},
+		"good node grants locks|1 b:6379|":                                               quorumlock.NodeChanged{Node: 1, Addr: "b:6379"},
+		"bad node grants no locks|1 b:6379|refused":                                      quorumlock.NodeChanged{Node: 1, Addr: "b:6379", Err: errors.New("refused")},
+		"warn node in quarantine for 12s|1 b:6379|restarted":                             quorumlock.NodeChanged{Node: 1, Addr: "b:6379", Err: errors.New("restarted"), QuarantinedFor: 12 * time.Second},
+		"warn node warns|1 b:6379|no persistence":                                        quorumlock.NodeChanged{Node: 1, Addr: "b:6379", Warning: errors.New("no persistence")},
 	} {
 		r := rowOf(e, at)
 		assert.Equal(t, want, fmt.Sprintf("%s %s|%s|%s", r.Level, r.What, r.Name, r.Text))

@@ -39,9 +39,9 @@ type common struct {
 func (c *common) apply(n *rueidis.ClientOption) error {
 	switch {
 	case c.onConnect:
-		return refused(c.what+".OnConnect", "it gets a connection of go-redis, and could change the database or the user of one whose votes count")
+		return refused(c.what+".OnConnect", "it gets a connection of go-redis, and could change the database or the user of one that grants locks")
 	case c.streaming != nil:
-		return invalid(c.what+".StreamingCredentialsProvider", "", "cannot be used here: a node has no end at which to unsubscribe",
+		return invalid(c.what+".StreamingCredentialsProvider", "", "cannot be used here: nothing would end its subscription",
 			"set CredentialsProviderContext to the result of goredis.Latest(provider)")
 	case c.protocol > 3:
 		return invalid(c.what+".Protocol", strconv.Itoa(c.protocol), "must be 2 or 3", "leave it 0, which is 3")
@@ -96,7 +96,7 @@ func (c *common) credentials() func(rueidis.AuthCredentialsContext) (rueidis.Aut
 func noReplicas(what string, fields map[string]bool) error {
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if fields[field] {
-			return refused(what+"."+field, "it sends commands to replicas, and a replica has no vote")
+			return refused(what+"."+field, "it sends commands to replicas, and a replica cannot grant locks")
 		}
 	}
 	return nil

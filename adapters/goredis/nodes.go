@@ -36,7 +36,7 @@ func Nodes(servers ...*redis.Options) ([]rueidis.ClientOption, error) {
 
 func node(what string, o *redis.Options) (rueidis.ClientOption, error) {
 	if o == nil {
-		return none(invalid(what, "nil", "is no server", "give the options of your client"))
+		return none(invalid(what, "nil", "is not a server", "give the options of your client"))
 	}
 	network, addr := o.Network, o.Addr
 	if addr == "" {
@@ -76,7 +76,7 @@ func node(what string, o *redis.Options) (rueidis.ClientOption, error) {
 func Sentinel(o *redis.FailoverOptions) (rueidis.ClientOption, error) {
 	const what = "redis.FailoverOptions"
 	if o == nil {
-		return none(invalid(what, "nil", "is no failover group", "give the options of your client"))
+		return none(invalid(what, "nil", "is not a failover group", "give the options of your client"))
 	}
 	replicas := map[string]bool{"ReplicaOnly": o.ReplicaOnly, "RouteByLatency": o.RouteByLatency, "RouteRandomly": o.RouteRandomly}
 	if err := noReplicas(what, replicas); err != nil {
@@ -108,7 +108,7 @@ func Sentinel(o *redis.FailoverOptions) (rueidis.ClientOption, error) {
 func ClusterSlot(tag string, o *redis.ClusterOptions) (rueidis.ClientOption, error) {
 	const what = "redis.ClusterOptions"
 	if o == nil {
-		return none(invalid(what, "nil", "is no cluster", "give the options of your client"))
+		return none(invalid(what, "nil", "is not a cluster", "give the options of your client"))
 	}
 	replicas := map[string]bool{"ReadOnly": o.ReadOnly, "RouteByLatency": o.RouteByLatency, "RouteRandomly": o.RouteRandomly}
 	if err := noReplicas(what, replicas); err != nil {
@@ -117,7 +117,7 @@ func ClusterSlot(tag string, o *redis.ClusterOptions) (rueidis.ClientOption, err
 	switch {
 	case o.NewClient != nil && reflect.ValueOf(o.NewClient).Pointer() != reflect.ValueOf(redis.NewClient).Pointer():
 		// NewClusterClient sets it to NewClient, in the options that it is given.
-		return none(refused(what+".NewClient", "the connections of a node are no clients of go-redis"))
+		return none(refused(what+".NewClient", "a node does not connect through a go-redis client"))
 	case o.ClusterSlots != nil:
 		return none(refused(what+".ClusterSlots", "a majority of the seeds must name the owner of the slot"))
 	}

@@ -62,7 +62,7 @@ func serverValues(u usage, operations float64) Values {
 	}
 }
 
-// extensionTTL is in whole milliseconds: Redis counts no finer.
+// extensionTTL is in whole milliseconds: Redis keeps time in milliseconds.
 func extensionTTL(ttl time.Duration) time.Duration {
 	return (ttl / extensionTTLs).Truncate(time.Millisecond)
 }

@@ -106,7 +106,7 @@ func New(dialect Dialect, opts ...Option) (*Fence, error) {
 	if dialect != Postgres && dialect != SQLite {
 		return nil, &InvalidError{
 			What: "dialect", Value: dialect.String(), Bound: "Postgres or SQLite",
-			Fix: "for another database see docs/fencing.md",
+			Fix: "for another database see https://github.com/quorumlock/quorumlock/blob/main/docs/fencing.md",
 		}
 	}
 	if !name.MatchString(f.table) {

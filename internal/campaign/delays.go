@@ -82,7 +82,7 @@ func (d *Delays) answer() (a answer, ok bool) {
 	}
 	if !d.hangs {
 		d.hangs = true
-		d.reporter.Warn("the backoff of WithRetryBackoff does not return: the default takes its place until it does", "after", backoffPatience)
+		d.reporter.Warn("the function of WithRetryBackoff does not return: the default backoff is used until it does", "after", backoffPatience)
 	}
 	return a, false
 }

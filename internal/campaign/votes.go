@@ -12,15 +12,15 @@ import (
 // Why a node counts for nothing in an attempt.
 var (
 	// errNotAwaited is the error of a node whose answer could not have changed the outcome.
-	errNotAwaited = errors.New("its answer was not awaited, because the other nodes had decided")
+	errNotAwaited = errors.New("answer not awaited: the other nodes had already decided")
 	// errNotRaised means that a node refused a raise: the attempt no longer owns the lock there,
 	// or the register is ahead of the token.
-	errNotRaised = errors.New("key is no longer ours, or its register is past the token")
+	errNotRaised = errors.New("this node no longer holds the lock for this caller, or has seen a later fencing token")
 	// errRegister means that a node's register is past every token, because another program wrote
 	// the register or the base.
 	errRegister = &wire.ConfigError{
-		Problem: "granted, but its fencing register is no valid token",
-		Fix:     "another program wrote to our keys: choose another prefix, or repair the register (see docs/runbook.md)",
+		Problem: "granted, but the fencing register of the lock holds no valid token",
+		Fix:     "another program wrote to the keys of this prefix: choose another prefix, or repair the register, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md",
 	}
 )
 

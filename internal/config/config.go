@@ -87,7 +87,12 @@ func (c *Config) CompleteCluster(node *rueidis.ClientOption) *Problem {
 		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "must not have a brace with NewCluster, which puts hash tags of its own before it",
 			Fix: "leave the braces out; names with one {tag} are in one bucket"}
 	}
-	return c.Complete([]rueidis.ClientOption{*node})
+	p := c.Complete([]rueidis.ClientOption{*node})
+	if p != nil && p.What == "node" { // the caller has listed no nodes
+		p.What, p.Value = "cluster", strings.TrimPrefix(strings.TrimPrefix(p.Value, "0"), ": ")
+		p.Value = strings.TrimSpace(p.Value)
+	}
+	return p
 }
 
 // RegisterCap is how far a grant may move a fencing register ahead of a node's clock. It
@@ -115,36 +120,36 @@ func (c *Config) check() *Problem {
 	switch {
 	case len(c.Prefix) > MaxNameLen:
 		return &Problem{What: "WithPrefix", Value: fmt.Sprint(len(c.Prefix), " bytes"),
-			Bound: fmt.Sprintf("has to be at most %d bytes", MaxNameLen), Fix: "choose a shorter prefix"}
+			Bound: fmt.Sprintf("must be at most %d bytes", MaxNameLen), Fix: "choose a shorter prefix"}
 	case !utf8.ValidString(c.Prefix):
-		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has to be valid UTF-8",
+		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "must be valid UTF-8",
 			Fix: "choose another prefix"}
 	case !wire.PrefixShards(c.Prefix):
-		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has a brace that is no hash tag",
+		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has a brace that does not form a hash tag",
 			Fix: "write a whole tag, like {app}:, or no brace"}
 	case !(c.Drift > 0 && c.Drift <= MaxDriftFactor):
 		return &Problem{What: "WithDriftFactor", Value: fmt.Sprint(c.Drift),
-			Bound: fmt.Sprintf("has to be above 0 and at most %v", MaxDriftFactor), Fix: "0.01 covers any clock that works"}
+			Bound: fmt.Sprintf("must be above 0 and at most %v", MaxDriftFactor), Fix: "0.01 covers any clock that works"}
 	case c.NodeTimeoutSet && c.NodeTimeout < MinNodeTimeout:
 		return &Problem{What: "WithNodeTimeout", Value: c.NodeTimeout.String(),
-			Bound: fmt.Sprintf("has to be at least %v", MinNodeTimeout), Fix: unit(c.NodeTimeout) + "leave it out for a tenth of the TTL"}
+			Bound: fmt.Sprintf("must be at least %v", MinNodeTimeout), Fix: unit(c.NodeTimeout) + "leave it out for a tenth of the TTL"}
 	case c.RetrySet && c.Retry == nil:
 		return &Problem{What: "WithRetryBackoff", Bound: "needs a function", Fix: "leave it out for the default"}
 	case c.Guarded && (c.Guard < MinTTL || c.Guard > 2*MaxTTL):
 		return &Problem{What: "WithRestartGuard", Value: c.Guard.String(),
-			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, 2*MaxTTL), Fix: "give the longest TTL of any client"}
+			Bound: fmt.Sprintf("must be within %v … %v", MinTTL, 2*MaxTTL), Fix: "give the longest TTL of any client"}
 	case c.Trust && !c.Guarded:
-		return &Problem{What: "WithTrustEmptyNodes", Bound: "says something about the restart guard, which is off",
-			Fix: "add WithRestartGuard, or leave it out"}
+		return &Problem{What: "WithTrustEmptyNodes", Bound: "needs WithRestartGuard",
+			Fix: "add WithRestartGuard, or leave this option out"}
 	case c.StartupWait < 0:
-		return &Problem{What: "WithStartupWait", Value: c.StartupWait.String(), Bound: "has to be 0 or more",
+		return &Problem{What: "WithStartupWait", Value: c.StartupWait.String(), Bound: "must be 0 or more",
 			Fix: "0 does not wait; a context bounds New as well"}
 	case c.ObserveEvery < minObserveEvery || c.ObserveEvery > maxObserveEvery:
 		return &Problem{What: "WithObserveEvery", Value: c.ObserveEvery.String(),
-			Bound: fmt.Sprintf("has to be within %v … %v", minObserveEvery, maxObserveEvery), Fix: unit(c.ObserveEvery) + "leave it out for 1s"}
+			Bound: fmt.Sprintf("must be within %v … %v", minObserveEvery, maxObserveEvery), Fix: unit(c.ObserveEvery) + "leave it out for 1s"}
 	case c.Rollout && !c.Guarded:
-		return &Problem{What: "WithGuardRollout", Bound: "says something about the restart guard, which is off",
-			Fix: "add WithRestartGuard, or leave it out"}
+		return &Problem{What: "WithGuardRollout", Bound: "needs WithRestartGuard",
+			Fix: "add WithRestartGuard, or leave this option out"}
 	}
 	return nil
 }
@@ -166,7 +171,7 @@ func (c *Config) CheckKeep(keep time.Duration) *Problem {
 		most = min(most, c.Guard-c.Failover)
 	}
 	if keep < MinTTL || keep > most {
-		return &Problem{What: "keep", Value: keep.String(), Bound: "has to be within " + MinTTL.String() + " … " + most.String(), Fix: "choose how long the other process may take to resume"}
+		return &Problem{What: "keep", Value: keep.String(), Bound: "must be within " + MinTTL.String() + " … " + most.String(), Fix: "choose how long the other process may take to resume"}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func checkNodes(nodes []rueidis.ClientOption) *Problem {
 	if len(nodes) == 0 || len(nodes) > MaxNodes {
 		return &Problem{
 			What: "nodes", Value: strconv.Itoa(len(nodes)),
-			Bound: fmt.Sprintf("has to be 1 to %d", MaxNodes), Fix: "list 1, 3 or 5 independent Redis masters",
+			Bound: fmt.Sprintf("must be 1 to %d", MaxNodes), Fix: "list 1, 3 or 5 independent Redis masters",
 		}
 	}
 	seen := map[string]int{}
@@ -42,7 +42,7 @@ func checkNodes(nodes []rueidis.ClientOption) *Problem {
 		if j, dup := seen[key]; dup {
 			return &Problem{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
-				Bound: fmt.Sprintf("is node %d again", j), Fix: "list each server once: one server with two votes is no quorum",
+				Bound: fmt.Sprintf("is the same as node %d", j), Fix: "list each server once: listed twice, it would count twice",
 			}
 		}
 		if p := checkAddresses(i, &nodes[i]); p != nil {
@@ -62,7 +62,7 @@ func checkAddresses(i int, o *rueidis.ClientOption) *Problem {
 		}
 		if normal := normalise(addr); seen[normal] {
 			return &Problem{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr),
-				Bound: "is named twice", Fix: "list each once: a majority of them decides"}
+				Bound: "is named twice", Fix: "list each of them once: a majority of them decides"}
 		} else {
 			seen[normal] = true
 		}
@@ -78,13 +78,13 @@ func checkAddress(i int, addr string, dialled bool) *Problem {
 	switch {
 	case !socket && (strings.Contains(addr, "://") || strings.Contains(addr, "@")):
 		bad.Value = fmt.Sprintf("%d: InitAddress", i) // without the address: it may hold a password
-		bad.Bound, bad.Fix = "must be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
+		bad.Bound, bad.Fix = "must be host:port, not a URL", "put credentials into Username and Password, or take rueidis.ParseURL"
 	case strings.Contains(addr, ","):
 		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
 	case strings.TrimSpace(addr) != addr:
 		bad.Bound, bad.Fix = "has a space around the address", "trim it"
 	case (err != nil || port == "") && !socket && !dialled: // a user's dial function may use other names
-		bad.Bound, bad.Fix = "must be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379; a Unix socket is an absolute path"
+		bad.Bound, bad.Fix = "must be host:port", "add the port, 6379 as a rule; an IPv6 address needs brackets: [::1]:6379; a Unix socket is an absolute path"
 	default:
 		return nil
 	}
@@ -108,7 +108,7 @@ func normalise(addr string) string {
 func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 	if c.FailoverSet && (c.Failover < failover.LeastWindow || c.Failover > MaxTTL) {
 		return &Problem{What: "WithFailover", Value: c.Failover.String(),
-			Bound: fmt.Sprintf("has to be within %v … %v", failover.LeastWindow, MaxTTL), Fix: unit(c.Failover) + failoverFix}
+			Bound: fmt.Sprintf("must be within %v … %v", failover.LeastWindow, MaxTTL), Fix: unit(c.Failover) + failoverFix}
 	}
 	slot := -1
 	for i := range nodes {
@@ -131,7 +131,7 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 			return &Problem{What: "WithFailover", Bound: "is needed for " + of, Fix: failoverFix}
 		case c.Drift > maxGroupDrift:
 			return &Problem{What: "WithDriftFactor", Value: fmt.Sprint(c.Drift),
-				Bound: fmt.Sprintf("has to be at most %v with %s: two clients have to agree on 1.5 s within 5 %%", maxGroupDrift, of),
+				Bound: fmt.Sprintf("must be at most %v with %s: two clients must measure 1.5 s alike within 5 %%", maxGroupDrift, of),
 				Fix:   "0.01 covers any clock that works"}
 		case kind == "slot" && slot >= 0 && master.SlotTag(&nodes[i]) != master.SlotTag(&nodes[slot]):
 			return &Problem{What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
@@ -143,7 +143,7 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 			return &Problem{What: "node", Value: fmt.Sprintf("%d (%s)", i, name), Bound: "has a hash tag that belongs to NewCluster",
 				Fix: "choose another tag, or use NewCluster"}
 		case kind == "slot" && wire.HashTag(c.Prefix) != master.SlotTag(&nodes[i]):
-			return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has to begin with the hash tag of " + of,
+			return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "must begin with the hash tag of " + of,
 				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", master.SlotTag(&nodes[i])+":")}
 		}
 		if kind == "slot" {
@@ -151,8 +151,8 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 		}
 	}
 	if c.FailoverSet && !c.Guarded {
-		return &Problem{What: "WithFailover", Bound: "says something about the restart guard, which is off",
-			Fix: "add WithRestartGuard, or leave it out"}
+		return &Problem{What: "WithFailover", Bound: "needs WithRestartGuard",
+			Fix: "add WithRestartGuard, or leave this option out"}
 	}
 	return nil
 }
@@ -161,4 +161,4 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 // is confirmed: see failover.SettleFor.
 const maxGroupDrift = 0.02
 
-const failoverFix = "give how long leases are to go on while the Sentinels or seeds cannot be asked, such as 5s; see docs/managed.md"
+const failoverFix = "set how long leases continue while the Sentinels or seeds do not answer, such as 5s; see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md"

@@ -71,37 +71,37 @@ func (c *Config) complete(t *Terms) *Problem {
 	switch {
 	case t.TTL < MinTTL || t.TTL > MaxTTL:
 		return &Problem{What: "WithTTL", Value: t.TTL.String(),
-			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, MaxTTL), Fix: unit(t.TTL) + "10s suits most; below 1s a busy machine loses leases"}
+			Bound: fmt.Sprintf("must be within %v … %v", MinTTL, MaxTTL), Fix: unit(t.TTL) + "10s suits most; below 1s a busy machine loses leases"}
 	case t.TTL%time.Millisecond != 0:
-		return &Problem{What: "WithTTL", Value: t.TTL.String(), Bound: "has to be whole milliseconds",
-			Fix: "Redis counts no finer"}
+		return &Problem{What: "WithTTL", Value: t.TTL.String(), Bound: "must be whole milliseconds",
+			Fix: "Redis keeps time in milliseconds"}
 	case t.MaxHold < 0 || t.MaxHold > 0 && t.MaxHold < MinTTL:
 		return &Problem{What: "WithMaxHold", Value: t.MaxHold.String(),
-			Bound: fmt.Sprintf("has to be 0 or at least %v", MinTTL), Fix: unit(t.MaxHold) + "0 is no limit"}
+			Bound: fmt.Sprintf("must be 0 or at least %v", MinTTL), Fix: unit(t.MaxHold) + "0 is no limit"}
 	case t.MinHold < 0 || t.MinHold > MaxTTL || t.MinHold%time.Millisecond != 0:
 		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
-			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v", MaxTTL), Fix: unit(t.MinHold) + "0 is no minimum"}
+			Bound: fmt.Sprintf("must be whole milliseconds from 0 to %v", MaxTTL), Fix: unit(t.MinHold) + "0 is no minimum"}
 	case t.MaxHold > 0 && t.MinHold > t.MaxHold:
 		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
-			Bound: fmt.Sprintf("has to be at most WithMaxHold's %v", t.MaxHold), Fix: "shorten it, or lengthen the maximum"}
+			Bound: fmt.Sprintf("must be at most WithMaxHold's %v", t.MaxHold), Fix: "shorten it, or lengthen the maximum"}
 	case c.Guarded && t.MinHold > c.Guard-c.Failover:
 		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
-			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v%s", c.Guard, c.lessWindow()),
+			Bound: fmt.Sprintf("must be at most WithRestartGuard's %v%s", c.Guard, c.lessWindow()),
 			Fix:   fmt.Sprintf("shorten it, or set the guard to %v on every client: a node that restarts forgets the name after that time", t.MinHold+c.Failover)}
 	case t.LockDelay < 0 || t.LockDelay > MaxTTL-t.TTL || t.LockDelay%time.Millisecond != 0:
 		return &Problem{What: "WithLockDelay", Value: t.LockDelay.String(),
-			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
+			Bound: fmt.Sprintf("must be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
 	case len(t.Label) > MaxLabelLen || !utf8.ValidString(t.Label):
 		return &Problem{What: "WithHolder", Value: fmt.Sprintf("(%d bytes)", len(t.Label)),
-			Bound: fmt.Sprintf("has to be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
+			Bound: fmt.Sprintf("must be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
 	case spent >= t.TTL || t.Timeout >= t.TTL: // the sum may overflow
 		return &Problem{What: "WithNodeTimeout", Value: t.Timeout.String(),
-			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + safety margin %v + drift %v has to be below the TTL %v",
+			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + safety margin %v + drift %v must be below the TTL %v",
 				t.Interval, t.Timeout, t.SafetyMargin+t.Early, t.Drift, t.TTL),
 			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.TTL-(t.Interval+t.Interval/10+t.SafetyMargin+t.Early+t.Drift))}
 	case c.Guarded && t.TTL+t.LockDelay+c.Failover > c.Guard:
 		return &Problem{What: "WithTTL", Value: t.TTL.String(),
-			Bound: fmt.Sprintf("plus the lock delay %v has to be at most WithRestartGuard's %v%s", t.LockDelay, c.Guard, c.lessWindow()),
+			Bound: fmt.Sprintf("plus the lock delay %v must be at most WithRestartGuard's %v%s", t.LockDelay, c.Guard, c.lessWindow()),
 			Fix:   fmt.Sprintf("shorten the lease, or set the guard to %v on every client", t.TTL+t.LockDelay+c.Failover)}
 	}
 	return nil
@@ -121,7 +121,7 @@ func (c *Config) Lease(t Terms) (*Terms, Call, *Problem) {
 	call := t.Call
 	t.Call = Call{}
 	if call.Most < 0 {
-		return nil, call, &Problem{What: "WithWait", Value: call.Most.String(), Bound: "has to be 0 or more", Fix: "0 asks once; leave it out to wait until the context ends"}
+		return nil, call, &Problem{What: "WithWait", Value: call.Most.String(), Bound: "must be 0 or more", Fix: "0 asks once; leave it out to wait until the context ends"}
 	}
 	if p := call.Kind.Check(); p != nil {
 		return nil, call, p
@@ -166,7 +166,7 @@ func passKey(t *Terms) uint64 {
 	return h.Sum64()
 }
 
-var nameBound = fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
+var nameBound = fmt.Sprintf("must have 1 to %d bytes", MaxNameLen)
 
 // CheckName refuses names that are no legal keys.
 func CheckName(name string) *Problem {
@@ -178,7 +178,7 @@ func CheckName(name string) *Problem {
 		return &Problem{What: "name", Value: fmt.Sprintf("(%d bytes)", len(name)),
 			Bound: nameBound, Fix: fix}
 	case !utf8.ValidString(name):
-		return &Problem{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
+		return &Problem{What: "name", Value: strconv.Quote(name), Bound: "must be valid UTF-8", Fix: fix}
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (k Kind) Check() *Problem {
 	case k.Shared && k.Permits:
 		return &Problem{What: "Shared", Value: "with Permits", Bound: "a lease is either a shared one or a permit", Fix: "leave one of the two out"}
 	case k.Permits && (k.Limit < 1 || k.Limit > MaxPermits):
-		return &Problem{What: "Permits", Value: strconv.Itoa(k.Limit), Bound: "has to be 1 to " + strconv.Itoa(MaxPermits), Fix: "use several names for more permits"}
+		return &Problem{What: "Permits", Value: strconv.Itoa(k.Limit), Bound: "must be 1 to " + strconv.Itoa(MaxPermits), Fix: "use several names for more permits"}
 	}
 	return nil
 }

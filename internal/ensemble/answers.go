@@ -33,7 +33,7 @@ type Answers struct {
 }
 
 // errEnded is the error of a node whose answer the caller did not await at all.
-var errEnded = errors.New("its answer was not awaited, because the context had ended before the call")
+var errEnded = errors.New("answer not awaited: the context had ended before the call")
 
 // A Judge says what the answers to a request mean. Its methods run with the mutex of the Answers held.
 type Judge interface {

@@ -44,7 +44,7 @@ func (e *Ensemble) admit(i int, id node.Identity) (warning, err error) {
 			return nil, fmt.Errorf("with node %d (%s): %w", j, e.nodes[j].Addr(), err)
 		}
 		if node.Copied(other, id) {
-			warnings = append(warnings, fmt.Errorf("node and node %d (%s) were master and replica: make sure that they are never made master and replica again",
+			warnings = append(warnings, fmt.Errorf("this node and node %d (%s) were once master and replica: make sure that they never become that again",
 				j, e.nodes[j].Addr()))
 		}
 	}
@@ -64,10 +64,10 @@ func (e *Ensemble) failoverWarnings(i int, id node.Identity) (warnings []error) 
 	group, known, listed := e.nodes[i].Voters()
 	if before != "" && id.RunID != "" && before != id.RunID && !e.lists.guarded {
 		warnings = append(warnings, errors.New("node was restarted or failed over, and may have forgotten locks: "+
-			"without WithRestartGuard another client may be granted a lock that is held"))
+			"without WithRestartGuard another client can be granted a lock that is held"))
 	}
 	if group == "" && id.Replicas > 0 && !e.lists.guarded {
-		warnings = append(warnings, fmt.Errorf("node has replicas (connected_slaves %d): if one takes its place, locks are forgotten; set WithRestartGuard, see docs/managed.md", id.Replicas))
+		warnings = append(warnings, fmt.Errorf("node has replicas (connected_slaves %d): locks are lost when one is promoted; set WithRestartGuard, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md", id.Replicas))
 	}
 	if group == "slot" && listed < min(known, 3) {
 		warnings = append(warnings, fmt.Errorf("the cluster has %d nodes and %d of them are listed: list three or more on every client, masters or replicas, "+

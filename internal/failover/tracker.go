@@ -33,9 +33,9 @@ const (
 var (
 	// ErrUnconfirmed means that no majority has confirmed lately that the connected server
 	// is still the master of its group.
-	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master: look at those who choose it, if this lasts")
+	ErrUnconfirmed = errors.New("no majority of the Sentinels or cluster nodes confirms that this server is still the master: if this lasts, check them")
 	// ErrMoved means that keys of the slot may have left the master since the marker was written.
-	ErrMoved = errors.New("keys of the slot may have left the server")
+	ErrMoved = errors.New("keys of the slot may have moved to another server")
 )
 
 // Tracker is what a client knows of the terms of one group. T names a term, and its zero

@@ -12,10 +12,10 @@ import (
 // Why an attempt that was won gets no lock.
 var (
 	// ErrTooSlow means that the majority came when too little of the lease was left.
-	ErrTooSlow = errors.New("granted too late for the lease to be of use")
+	ErrTooSlow = errors.New("granted too late: less than a tenth of the lease was left")
 	// ErrStepped means that the clock of a node that granted was stepped forward during the
 	// attempt.
-	ErrStepped = errors.New("granted, and the node's clock was stepped forward meanwhile")
+	ErrStepped = errors.New("granted, but the node's clock was then stepped forward")
 	// ErrEnded means that Close has begun.
 	ErrEnded = errors.New("closing")
 )

@@ -23,7 +23,7 @@ var (
 	ErrRevoked = errors.New("lease was revoked")
 	ErrTaken   = errors.New("key belongs to another owner")
 	// ErrOvertaken is why a node does not count that has confirmed a longer TTL.
-	ErrOvertaken = errors.New("connection changed, and an earlier renewal with a shorter TTL may run after this one")
+	ErrOvertaken = errors.New("reconnected: an earlier renewal with a shorter TTL may still run after this one")
 )
 
 // Renew begins a round of renewal, with other terms if these have another TTL; nil for those that it has.
@@ -155,7 +155,7 @@ type round struct {
 func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	r.of.ensemble.Answered(i, req, reply)
 	if reply.Status == wire.Done && len(reply.Answers) != len(r.locks) {
-		reply.Status, reply.Err = wire.Unknown, errors.New("answers for other locks")
+		reply.Status, reply.Err = wire.Unknown, errors.New("the reply does not match the request")
 	}
 	var keys healing
 	missing := false

@@ -102,7 +102,7 @@ func TestAWatchdogWithoutLeasesExpectsNothing(t *testing.T) {
 	assert.Zero(t, p.expectedLag())
 	l, _ := p.open(t, p.grant(hour(1)))
 	p.schedule.at(&l.alarm, p.clock.Now())
-	assert.True(t, p.measure(p.schedule.overdue(), 0), "every lease has to be updated again")
+	assert.True(t, p.measure(p.schedule.overdue(), 0), "every lease must be updated again")
 	assert.GreaterOrEqual(t, p.expectedLag(), 2*time.Second)
 }
 

@@ -20,8 +20,8 @@ func (v *voters) count(answers []vote) (votes map[Term]int, faults []error) {
 		}
 		if j, again := seen[a.id]; again && a.id != "" {
 			faults[i] = &doubleError{wire.ConfigError{
-				Problem: fmt.Sprintf("%s and %s lead to one of the %s (id %s)", v.addrs[j], v.addrs[i], v.who, a.id),
-				Fix:     "list each once, and each under one address: one alone would be a majority", List: true,
+				Problem: fmt.Sprintf("%s and %s lead to the same one of the %s (id %s)", v.addrs[j], v.addrs[i], v.who, a.id),
+				Fix:     "list each of them once, under one address", List: true,
 			}}
 			continue
 		}
@@ -51,7 +51,7 @@ func (v *voters) findStrangers(answers []vote, faults []error) {
 		if faults[i] == nil && i != best && a.strange(answers[best].view) {
 			faults[i] = &wire.ConfigError{
 				Problem: fmt.Sprintf("the %s at %s and %s are of two groups: neither knows the other", v.who, v.addrs[best], v.addrs[i]),
-				Fix:     "list voters of one group; a second group is a node of its own", List: true,
+				Fix:     "list the members of one group; a second group is another node", List: true,
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (v *voters) failed(answers []vote) error {
 	var first *wire.ConfigError
 	var texts []string
 	configs := 0
-	const fix = "; look at them, if this lasts"
+	const fix = "; if this lasts, check them"
 	for _, err := range faults {
 		if config, ok := configOf(err); ok {
 			if configs++; first == nil {
@@ -105,7 +105,7 @@ func (v *voters) failed(answers []vote) error {
 	case len(v.addrs)-configs <= len(v.addrs)/2:
 		return first
 	case len(texts) == 0:
-		return fmt.Errorf("the %d %s do not agree on a master: %s%s", len(v.addrs), v.who, describe(votes), fix)
+		return fmt.Errorf("the %d %s name different masters: %s%s", len(v.addrs), v.who, describe(votes), fix)
 	default:
 		return fmt.Errorf("no majority of the %d %s names a master: %s%s", len(v.addrs), v.who, strings.Join(texts, "; "), fix)
 	}

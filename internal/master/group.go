@@ -20,7 +20,7 @@ import (
 const LookEvery = failover.ConfirmEvery
 
 // ErrNewTerm means that the master has just changed, and is used a little later.
-var ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before no longer votes")
+var ErrNewTerm = errors.New("the master of the group has just changed: the new one grants locks as soon as the old one cannot")
 
 // Dial is a dial function of rueidis.
 type Dial = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error)

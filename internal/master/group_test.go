@@ -176,7 +176,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 		"one answers of three":      {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
 		"it asks itself":            {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
 		"only one knows the newest": {answers: []string{nodes(older), nodes(ownerLine), ""}, text: "no majority of the 3 cluster nodes names a master"},
-		"nobody owns it":            {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
+		"nobody owns it":            {answers: []string{nodes(otherLine, copyLine)}, text: "hash slot 12182 has no owner"},
 		"no cluster":                {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
 		"nonsense":                  {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
 	} {
@@ -248,7 +248,7 @@ func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 				_, err := g.resolve(t.Context())
 				var config *wire.ConfigError
 				require.ErrorAs(t, err, &config)
-				assert.Regexp(t, `^(0:1 and [123]:1|2:1 and 3:1) lead to one of the `+kind+` \(id x\)$`, config.Problem)
+				assert.Regexp(t, `^(0:1 and [123]:1|2:1 and 3:1) lead to the same one of the `+kind+` \(id x\)$`, config.Problem)
 				assert.Contains(t, config.Fix, "list each once")
 
 				g.Use(c.term, clock.Validity(time.Hour)) // a name that leads to another voter for a while ends no lease
@@ -259,7 +259,7 @@ func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 				}
 				require.NoError(t, err)
 				assert.Equal(t, c.term, term)
-				testFaults(t, g, "0:1 and 2:1 lead to one of the "+kind)
+				testFaults(t, g, "0:1 and 2:1 lead to the same one of the "+kind)
 			})
 		}
 	}
@@ -345,9 +345,9 @@ func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 	}{
 		"it knows no such set":   {voter{master: "-ERR No such master with that name\r\n"}, `the Sentinel at 2:1 knows no master set "m"`},
 		"it asks for a password": {voter{master: "-NOAUTH Authentication required.\r\n"}, "the Sentinel at 2:1 asks for a password (NOAUTH): set Sentinel.Username"},
-		"it is no Sentinel":      {voter{master: "-ERR unknown command 'SENTINEL'\r\n"}, "2:1 is no Sentinel"},
+		"itis not a Sentinel":    {voter{master: "-ERR unknown command 'SENTINEL'\r\n"}, "2:1is not a Sentinel"},
 		"it does not say which one it is": {voter{master: says("a", 7), id: noRight, others: noRight},
-			"a Sentinel does not say which one it is, or which others it knows (NOPERM this user has no permissions to run the 'sentinel|myid' command)"},
+			"a Sentinel does not identify itself or the others (NOPERM this user has no permissions to run the 'sentinel|myid' command)"},
 		"it does not say which others it knows": {voter{master: says("a", 7), id: bulkText("z"), others: noRight}, "give the Sentinels' user +sentinel|master, +sentinel|myid"},
 		"all is well":                           {good("z"), ""},
 		"it is down":                            {voter{}, ""},
@@ -375,7 +375,7 @@ func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 	half := func(id string) voter { return voter{master: says("a", 7), id: bulkText(id), others: noRight} }
 	g = votingAs(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, half("x"), half("y"), half("x"))
 	_, err = g.resolve(t.Context())
-	require.ErrorContains(t, err, "0:1 and 2:1 lead to one of the Sentinels", "its id is enough for that")
+	require.ErrorContains(t, err, "0:1 and 2:1 lead to the same one of the Sentinels", "its id is enough for that")
 }
 
 // A majority answers first each time. What the slowest one says is a warning all the same.
@@ -444,7 +444,7 @@ func TestAnErrorOfAServerBeginsWithWhatItMeans(t *testing.T) {
 		status wire.Status
 	}{
 		"ERR Script attempted to access a non local key in a cluster node script: x, on @user_script:40.": {
-			"the keys of the slot are being moved to another server, and requests pass again afterwards: Script attempted to access a non local key in a cluster node script: x, on @user_script:40.", wire.Failed},
+			"the cluster is moving the keys of the slot to another server: requests work again when the move ends: Script attempted to access a non local key in a cluster node script: x, on @user_script:40.", wire.Failed},
 		"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used": {
 			"server asks for a password (NOAUTH): set Username and Password of the node", wire.Misconfigured},
 	} {

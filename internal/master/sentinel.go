@@ -65,7 +65,7 @@ func (a *view) identify(myself, others rueidis.RedisResult) error {
 	}
 	if redis, ok := rueidis.IsRedisErr(err); ok {
 		a.unidentified = &wire.ConfigError{
-			Problem: "a Sentinel does not say which one it is, or which others it knows (" + redis.Error() + "), so a list that is wrong may go unnoticed",
+			Problem: "a Sentinel does not identify itself or the others (" + redis.Error() + "), so a wrong list of Sentinels may not be noticed",
 			Fix:     "give the Sentinels' user " + sentinelRights,
 		}
 		return nil
@@ -98,8 +98,8 @@ func (s *sentinels) explain(addr string, err error) error {
 		}
 	case strings.Contains(text, "unknown command"):
 		return &wire.ConfigError{
-			Problem: "the server at " + addr + " is no Sentinel",
-			Fix:     "name the Sentinels, at port 26379 as a rule; a server without Sentinels belongs into Addrs", List: true,
+			Problem: "the server at " + addr + "is not a Sentinel",
+			Fix:     "name the Sentinels, usually at port 26379; pass a server without Sentinels to Addrs", List: true,
 		}
 	case strings.HasPrefix(text, "NOAUTH"):
 		return wire.PasswordError("the Sentinel at "+addr, "Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's")

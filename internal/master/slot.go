@@ -150,7 +150,7 @@ func ownerOf(all []owned, slot int) (Term, error) {
 			return of.term, nil
 		}
 	}
-	return Term{}, fmt.Errorf("nobody owns hash slot %d: assign it, if no failover is going on", slot)
+	return Term{}, fmt.Errorf("hash slot %d has no owner: assign it to a server, unless a failover is in progress", slot)
 }
 
 // movesAway reports whether the node that gave this reply to CLUSTER NODES is about to move the slot to another
@@ -176,7 +176,7 @@ func (s *slotOwner) explain(addr string, err error) error {
 	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "unknown command"):
 		return &wire.ConfigError{
 			Problem: "the server at " + addr + " is not part of a cluster",
-			Fix:     "name nodes of the cluster; a server without a cluster belongs into Addrs", List: true,
+			Fix:     "name nodes of the cluster; pass a server without a cluster to Addrs", List: true,
 		}
 	case strings.HasPrefix(text, "NOAUTH"):
 		return wire.PasswordError("the node at "+addr, "Username and Password of the option")

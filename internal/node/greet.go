@@ -64,11 +64,11 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	// The first command also shows a failed dial, and a failed AUTH or SELECT of rueidis.
 	reply, err := results[0].ToArray()
 	if err != nil {
-		return nil, refusal("greeting", timed(err, g.now.Sub(sent)))
+		return nil, refusal("connecting", timed(err, g.now.Sub(sent)))
 	}
 	clock, ok := wire.Integers(reply)
 	if !ok || len(clock) != 2 {
-		return nil, refusal("greeting", nil)
+		return nil, refusal("connecting", nil)
 	}
 	g.meter.observe(clock[0]*1e6+clock[1], sent, g.now, g.stepped)
 	unloaded, err := g.loaded(results[load:], g.now.Sub(sent))
@@ -247,7 +247,7 @@ func (g *greeter) suits(id Identity) error {
 }
 
 // ErrNotMaster means that the server is, for now, not the master of its group.
-var ErrNotMaster = errors.New("server is not the master of its group now: a failover ends this; if it lasts, look at the roles of the servers")
+var ErrNotMaster = errors.New("server is not the master of its group: this ends with the failover; if it lasts, check the roles of the servers")
 
 // command makes the call for a part of a batch.
 func (g *greeter) command(sent string, entries []entry, part *call) rueidis.Completed {

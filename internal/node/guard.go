@@ -45,16 +45,16 @@ func (g *greeter) guard() (withheld, err error) {
 	}
 	if agreed != longest {
 		return &wire.ConfigError{
-			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
-			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
+			Problem: fmt.Sprintf("the other clients of this node use a restart guard of %d ms, and this one uses %d ms", agreed, longest),
+			Fix:     "give every client the same WithRestartGuard; to change it, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#change-maxttl",
 		}, nil
 	}
 	g.group.Marked()
 	g.look()
 	g.vote.Guarded(g.now, sure)
 	if strings.HasSuffix(marker, wire.OpenMark) {
-		g.warn(errors.New("clients without the restart guard may vote here: they can be granted a lease that the node has forgotten; " +
-			"when every client has the guard, leave WithGuardRollout out"))
+		g.warn(errors.New("WithGuardRollout admits clients without the restart guard: they can be granted a lock that is held, if this node has forgotten it; " +
+			"when every client has the guard, remove WithGuardRollout"))
 	}
 	if marker == g.marker {
 		return nil, nil // our clock already counts its quarantine
@@ -168,7 +168,7 @@ func epochOf(marker string) int64 {
 }
 
 // ErrLaterTerm means that another client has met a later master of the group.
-var ErrLaterTerm = errors.New("a later master of the group has been here: a failover ends this; if it lasts, the group has forgotten its epoch: " +
+var ErrLaterTerm = errors.New("another client has already used a later master of the group: this ends with the failover; if it lasts, the group has forgotten its epoch: " +
 	"stop all clients, wait for the guard's time, and delete the marker key")
 
 // stepped handles a step of the node's clock. After a step forward, keys have expired

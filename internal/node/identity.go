@@ -40,12 +40,12 @@ func (id Identity) Check() error {
 	case id.Mode != "" && id.Mode != "standalone":
 		return &wire.ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
-			Fix:     "list standalone masters, or one slot of the cluster with quorumlock.ClusterSlot: in a cluster the votes are not independent", List: true,
+			Fix:     "list standalone masters, or one slot of the cluster with quorumlock.ClusterSlot: the servers of one cluster do not fail independently", List: true,
 		}
 	case id.replica():
 		return &wire.ConfigError{
 			Problem: "server is a replica (role " + id.Role + ")",
-			Fix:     "list the master only: a replica has no vote of its own",
+			Fix:     "list the master only: a replica does not count as a node",
 		}
 	}
 	return wire.TooOld(id.Version)
@@ -69,12 +69,12 @@ func Same(a, b Identity) error {
 	case a.RunID != "" && a.RunID == b.RunID:
 		return &wire.ConfigError{
 			Problem: "both addresses lead to the same server (run_id " + a.RunID + ")",
-			Fix:     "list each server once: one server with two votes is no quorum", List: true,
+			Fix:     "list each server once: listed twice, it would count twice", List: true,
 		}
 	case a.ReplID != "" && a.ReplID == b.ReplID:
 		return &wire.ConfigError{
 			Problem: "one is a replica of the other (master_replid " + a.ReplID + ")",
-			Fix:     "list independent masters: replicas share one vote",
+			Fix:     "list independent masters: a master and its replicas count as one node",
 		}
 	}
 	return nil

@@ -32,23 +32,23 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	case kind == "" && len(o.InitAddress) > 1:
 		return "InitAddress", "name one host:port for each node; several addresses are several nodes"
 	case o.TLSConfig != nil && o.DialCtxFn == nil && o.DialFn == nil && IsSocket(o.InitAddress[0]):
-		return "TLSConfig", "leave it nil: a server speaks no TLS at a Unix socket"
+		return "TLSConfig", "leave it nil: Redis does not speak TLS on a Unix socket"
 	case len(o.Standalone.ReplicaAddress) > 0:
-		return "Standalone.ReplicaAddress", "list independent masters: a replica has no vote"
+		return "Standalone.ReplicaAddress", "list independent masters: a replica cannot grant locks"
 	case o.Standalone.EnableRedirect:
-		return "Standalone.EnableRedirect", "list independent masters: a redirect would move a vote"
+		return "Standalone.EnableRedirect", "list independent masters: a redirect would lock another server"
 	case o.ReplicaOnly:
-		return "ReplicaOnly", "list independent masters: a replica has no vote"
+		return "ReplicaOnly", "list independent masters: a replica cannot grant locks"
 	case o.SendToReplicas != nil && kind != "slot":
-		return "SendToReplicas", "list independent masters: a replica has no vote"
+		return "SendToReplicas", "list independent masters: a replica cannot grant locks"
 	case kind != "slot" && (o.ClusterOption.ShardsRefreshInterval != 0 || o.ClusterOption.MaxMovedRedirections != 0):
 		return "ClusterOption", "list standalone masters: a cluster is one failure domain"
 	case o.ConnLifetime != 0:
 		return "ConnLifetime", "leave it 0: rueidis sends a command again when a connection expires"
 	case o.DisableAutoPipelining:
-		return "DisableAutoPipelining", "leave it false: one ordered connection is what keeps a release behind its acquire"
+		return "DisableAutoPipelining", "leave it false: one ordered connection keeps each release behind its acquire"
 	case o.PipelineMultiplex > 0:
-		return "PipelineMultiplex", "leave it 0: one ordered connection is what keeps a release behind its acquire"
+		return "PipelineMultiplex", "leave it 0: one ordered connection keeps each release behind its acquire"
 	}
 	return "", ""
 }

@@ -13,10 +13,10 @@ import (
 
 // Why a node has not marked a lock.
 var (
-	errGone    = errors.New("the lease is not there any more")
-	errEndless = errors.New("its key has no end: another program has changed it")
+	errGone    = errors.New("the lease has already ended on this node")
+	errEndless = errors.New("the key never expires: another program has changed it")
 	// errNotInTime is why a mark does not count.
-	errNotInTime = errors.New("marked, and not known in time when the lease is over")
+	errNotInTime = errors.New("revoked here, but the answer came too late to tell when the lease ends")
 )
 
 // Ask writes a note into the lock that an owner holds, and waits for all nodes.

@@ -19,7 +19,7 @@ const (
 	mostRestarts = 3
 )
 
-var errRestarts = errors.New("another server process answered in the middle of the scan, several times")
+var errRestarts = errors.New("the server was restarted or replaced several times during the scan")
 
 // Names finds the locks whose keys begin with a prefix.
 type Names struct {

@@ -37,7 +37,7 @@ type Observer struct {
 const leastPause = 50 * time.Millisecond
 
 // errOlder is why the answer of a node that names a holder does not count.
-var errOlder = errors.New("the holder that a majority names has a smaller token than an earlier holder: the nodes may have lost data")
+var errOlder = errors.New("the current holder has a smaller token than an earlier one: the nodes may have lost data")
 
 // Observers finds those who observe a lock.
 type Observers struct {

@@ -120,7 +120,7 @@ func New(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node
 	i.lost = counter("quorumlock.lease.lost", "{lease}", "Leases that ended before they were released.")
 	i.handovers = counter("quorumlock.handover", "{handover}", "Leases that went to a waiter, inside the process or through the nodes.")
 	voting, err := meter.Int64ObservableGauge("quorumlock.node.voting", metric.WithUnit("{node}"),
-		metric.WithDescription("1 if the node's votes count, 0 if not."))
+		metric.WithDescription("1 if the node can grant locks, 0 if not."))
 	errs = append(errs, err)
 	addresses := make([]metric.MeasurementOption, len(nodes))
 	i.operations = make([][wire.Kinds][wire.Statuses]metric.MeasurementOption, len(nodes))

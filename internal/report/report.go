@@ -91,7 +91,7 @@ func (r *Reporter) complain(last bool) {
 	if first := r.first; first != "" {
 		r.first = ""
 		r.call(func() {
-			r.log.Warn("quorumlock: a log handler, span processor or meter panics; what it was to report is lost", "panic", first)
+			r.log.Warn("quorumlock: a log handler, span processor or meter panicked: its report is lost", "panic", first)
 		})
 	}
 	if n := r.panics; last && n > 1 {

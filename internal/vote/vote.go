@@ -29,9 +29,9 @@ const (
 
 var (
 	// ErrReconnected means that the answer may have come over a connection that was never greeted.
-	ErrReconnected = errors.New("connection changed on the way")
+	ErrReconnected = errors.New("reconnected before the answer came, so the answer does not count")
 	// ErrLapsed means that the node has not been able to register the list for too long.
-	ErrLapsed = errors.New("the node could not be asked to remember this client's list of nodes for so long that it may admit another list")
+	ErrLapsed = errors.New("not reached for so long that the node may have accepted clients with another list of nodes")
 )
 
 // Others is what is decided elsewhere about the votes of a node. Both errors are nil for a vote that counts.

@@ -139,7 +139,7 @@ func (p *parts) end() error {
 }
 
 // ErrNotUnderstood means that a reply does not have the parts that the script answers.
-var ErrNotUnderstood = errors.New("unexpected shape of a reply")
+var ErrNotUnderstood = errors.New("unexpected reply")
 
 // NotUnderstood returns the error about a reply of another shape than the script answers.
 func NotUnderstood(what string, err error) error {

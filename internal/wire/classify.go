@@ -32,8 +32,8 @@ var halfMoved = []string{"TRYAGAIN", "ASK", "Script attempted to access a non lo
 var fixes = []struct{ prefix, fix string }{
 	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
 	{"WRONGPASS", "set Username and Password of the node"},
-	{"NOPERM", "give the user the rights in docs/reference.md#access-rights"},
-	{"ACL failure in script", "give the user the rights in docs/reference.md#access-rights"}, // the text of NOPERM since 7.2
+	{"NOPERM", "give the user the rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"},
+	{"ACL failure in script", "give the user the rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"}, // the text of NOPERM since 7.2
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
 	{"DB index is out of range", "set SelectDB to a database that the server has: 0 always exists"},
 	{"unknown command", unknownCommand},
@@ -42,17 +42,17 @@ var fixes = []struct{ prefix, fix string }{
 	{"unsupported command", unknownCommand},                // of proxies
 	{"invalid request", unknownCommand},
 	{"NOPROTO", "set AlwaysRESP2: the server or proxy does not speak RESP3"},
-	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/reference.md#access-rights"},
-	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
+	{"The user executing the script can't access at least one of the keys", "give the user the keys in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"},
+	{"quorumlock:", "another program wrote to the keys of this prefix: choose another prefix"},
 }
 
 // lacksScripts matches what a server answers that runs no scripts. The second is Garnet's.
 var lacksScripts = regexp.MustCompile("(?i)^unknown command ['`\"]?(script|evalsha)|Lua scripting support disabled")
 
-const unknownCommand = "rename no command that locks need (docs/reference.md#access-rights); if a proxy answers, name the server itself, " +
+const unknownCommand = "do not rename commands that locks need (https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights); if a proxy answers, name the server itself, " +
 	"or set AlwaysRESP2 where the proxy lacks only HELLO"
 
-const defaultFix = "no supported server answers so: see docs/reference.md#an-unknown-answer"
+const defaultFix = "no supported server gives this answer: see https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#an-unknown-answer"
 
 // Classify returns what an error of the server means for the request that it answers; 0 for an
 // error that is not the server's. NotApplied needs certainty: a failed attempt sends no release to
@@ -115,7 +115,7 @@ func missingScan(err error) error {
 	}
 	for _, refusal := range []string{"can't run this command", "ACL failure in script", "NOPERM"} {
 		if strings.Contains(config.Problem, refusal) {
-			return &ConfigError{Problem: config.Problem, Fix: "give the user +scan, which a list of locks needs and locks do not"}
+			return &ConfigError{Problem: config.Problem, Fix: "give the user +scan, which only List needs"}
 		}
 	}
 	return err
@@ -137,5 +137,5 @@ func MissingRight(err error) error {
 	default:
 		return err
 	}
-	return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/reference.md#access-rights lists"}
+	return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and the other rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"}
 }

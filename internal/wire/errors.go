@@ -10,13 +10,13 @@ import (
 var (
 	ErrClosed      = errors.New("closed")
 	ErrConnecting  = errors.New("not connected yet")
-	ErrExpired     = errors.New("not sent in time")
-	ErrWithdrawn   = errors.New("withdrawn before it was sent")
-	ErrLate        = errors.New("refused by the node as too late")
-	ErrQuarantined = errors.New("in quarantine: the node is new, or may have lost locks by a restart, a failover, a flush or an eviction")
+	ErrExpired     = errors.New("request not sent: it waited too long behind earlier requests to this node")
+	ErrWithdrawn   = errors.New("request not sent: it was no longer needed")
+	ErrLate        = errors.New("request arrived after its deadline, so the node refused it")
+	ErrQuarantined = errors.New("in quarantine: the node is new, or may have lost locks in a restart, a failover, a flush or an eviction")
 	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
 	// ErrMoving means that the keys of a slot are in two places. Only that has such answers.
-	ErrMoving = errors.New("the keys of the slot are being moved to another server, and requests pass again afterwards")
+	ErrMoving = errors.New("the cluster is moving the keys of the slot to another server: requests work again when the move ends")
 	// ErrUnguarded means that a client without the restart guard asks for votes of a node
 	// on which others rely on the guard. Everything but votes goes on.
 	ErrUnguarded = errors.New("the other clients of this node use the restart guard, and this one does not")

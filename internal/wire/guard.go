@@ -68,7 +68,7 @@ func Unguarded(agreed, used, binds time.Duration) *ConfigError {
 		Problem: ErrUnguarded.Error(), Err: ErrUnguarded,
 		Fix: "set WithRestartGuard to " + agreed.String() + " on this client as well; WithGuardRollout on them admits it for the time of a rollout. " +
 			"To turn the guard off, stop every client with it and wait",
-		Moment: fmt.Sprintf(": one was last here about %v ago, and if none comes, the guard ends in %v", used.Round(time.Second), binds.Round(time.Second)),
+		Moment: fmt.Sprintf(": one last connected about %v ago; if none connects again, the guard ends in %v", used.Round(time.Second), binds.Round(time.Second)),
 	}
 }
 

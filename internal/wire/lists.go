@@ -55,22 +55,21 @@ func ReadListed(reply []rueidis.RedisMessage) (a ListAnswer, err error) {
 func OtherList(other string, n int, left time.Duration) *ConfigError {
 	version, rest, _ := strings.Cut(other, " ")
 	size, _, _ := strings.Cut(rest, " ")
-	until := fmt.Sprintf("it ends in %v, unless a client with it asks again", left.Round(time.Second))
+	until := fmt.Sprintf("for %v, or longer if a client with that list connects again", left.Round(time.Second))
 	if version != listVersion {
 		return &ConfigError{
 			Problem: fmt.Sprintf("other clients of this node speak version %.16q of the protocol, and this one speaks version %s", version, listVersion),
-			Fix:     "give every client a release of one version; the other list is remembered: " + until, Err: ErrOtherList,
+			Fix:     "give every client a release of one version; the node remembers the other list " + until, Err: ErrOtherList,
 		}
 	}
 	return &ConfigError{
-		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses another list of %d: "+
-			"a majority of each need not share a node", size, n),
-		Fix: fixLists + "; the other list is remembered: " + until, Err: ErrOtherList,
+		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses another list of %d: two clients could be granted the same lock", size, n),
+		Fix:     fixLists + "; the node remembers the other list " + until, Err: ErrOtherList,
 		List: true,
 	}
 }
 
-const fixLists = "give every client the same nodes, and change them by one at a time, see docs/runbook.md#from-3-to-5-nodes"
+const fixLists = "give every client the same nodes, and change one at a time, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#from-3-to-5-nodes"
 
 // ErrOtherList means that other clients use a list of nodes beside which this one must
 // not be used.
@@ -129,8 +128,7 @@ func ReadAnnounced(reply []rueidis.RedisMessage) map[string]time.Duration {
 // Apart returns the warning about clients with other nodes, which may hold a lock that clients with these hold.
 func Apart(own, other string) *ConfigError {
 	return &ConfigError{
-		Problem: fmt.Sprintf("other clients of this node list the nodes %.400q, and this one lists %.400q: a majority of each need not share a node, "+
-			"so two clients can hold one lock", other, own),
-		Fix: fixLists,
+		Problem: fmt.Sprintf("other clients of this node list the nodes %.400q, and this one lists %.400q: two clients could be granted the same lock", other, own),
+		Fix:     fixLists,
 	}
 }

@@ -334,7 +334,7 @@ func (c *managerClient) ask(name string) (string, error) {
 	var short *quorumlock.QuorumError
 	if errors.As(err, &short) {
 		short.Nodes = slices.DeleteFunc(short.Nodes, func(n *quorumlock.NodeError) bool {
-			return strings.Contains(n.Error(), "its answer was not awaited") // the other node has decided
+			return strings.Contains(n.Error(), "answer not awaited") // the other node has decided
 		})
 	}
 	switch {

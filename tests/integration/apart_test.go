@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-const apart = "a majority of each need not share a node"
+const apart = "two clients could be granted the same lock"
 
 // warns reports whether a node of a Manager has the warning about other lists.
 func warns(m *quorumlock.Manager, node int) bool {

@@ -43,7 +43,7 @@ func TestAReleaseThatIsCutShortSaysThatItGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Contains(t, err.Error(), `quorumlock: release "job": reached 0 nodes, need 2 of 3`)
-	assert.Contains(t, err.Error(), "stopped waiting for answers, while the deletion goes on: context deadline exceeded")
+	assert.Contains(t, err.Error(), "stopped waiting for answers; the release continues: context deadline exceeded")
 	testkit.Eventually(t, "the deletion goes on", func() bool { return testkit.Locks(t, servers, "job") == 0 })
 }
 

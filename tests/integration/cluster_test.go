@@ -115,7 +115,7 @@ func TestAWholeClusterIsUsedLikeAListOfNodes(t *testing.T) {
 
 	_, err := m.AcquireAll(background, []string{"a", "b"})
 	require.ErrorIs(t, err, quorumlock.ErrInvalid)
-	require.ErrorContains(t, err, `names "a", "b": are of buckets 15 and 3 of the cluster; give them one {tag}`)
+	require.ErrorContains(t, err, `names "a", "b": are in different buckets of the cluster, 15 and 3; give them one {tag}`)
 	several, err := m.AcquireAll(background, []string{"{x}a", "{x}b"})
 	require.NoError(t, err)
 	require.NoError(t, several.Release(background))

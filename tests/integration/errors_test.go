@@ -25,7 +25,7 @@ func TestAnEndedWaitHasAllItsCausesOnOneLine(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "a cause does not hide the context's error")
 	require.ErrorIs(t, err, mine)
-	assert.Regexp(t, `^quorumlock: "job" is held by "web-1" \(this Manager\), expires in 9\.\d+s unless renewed; `+
+	assert.Regexp(t, `^quorumlock: "job" is held by "web-1" \(this Manager\); the lease expires in 9\.\d+s unless renewed; `+
 		`stopped waiting: context deadline exceeded \(the request is over\)$`, err.Error())
 
 	_, err = m.Acquire(ctx, "other")
@@ -88,10 +88,10 @@ func TestOtherPeoplesTextIsQuoted(t *testing.T) {
 	const hostile = "\x1b[2J\r\nforged"
 	held := put(strings.Repeat("a", 32) + " 7 1 - " + hostile)
 	assert.Equal(t, hostile, held.Holder.Label)
-	assert.Contains(t, held.Error(), `is held by "\x1b[2J\r\nforged", expires in `)
+	assert.Contains(t, held.Error(), `is held by "\x1b[2J\r\nforged"; the lease expires in `)
 	held = put("secret of another program \n" + strings.Repeat("s", 500))
 	assert.Equal(t, "secret of another program \nsssss", held.Holder.Owner)
-	assert.Contains(t, held.Error(), `is held by owner "secret of another program \nsssss", expires in `)
+	assert.Contains(t, held.Error(), `is held by owner "secret of another program \nsssss"; the lease expires in `)
 	assert.NotContains(t, held.Error(), "ssssss")
 	inspected := testkit.Inspected(t, m)
 	assert.Equal(t, held.Holder, inspected.Holder)

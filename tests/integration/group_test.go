@@ -54,7 +54,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"without guard and window":           {group, nil, both},
 		"a window for a group, and no guard": {group, []quorumlock.Option{failover}, both},
 		"a Sentinel under two names, alone": {quorumlock.Sentinel(g.Name(), sentinels[0], alias), []quorumlock.Option{guard, failover},
-			sentinels[0] + " and " + alias + " lead to one of the Sentinels"},
+			sentinels[0] + " and " + alias + " lead to the same one of the Sentinels"},
 		"a Sentinel under two names, and another": {quorumlock.Sentinel(g.Name(), sentinels[0], alias, sentinels[1]), []quorumlock.Option{guard, failover},
 			"list each once, and each under one address"},
 		"Sentinels of two groups": {quorumlock.Sentinel(g.Name(), sentinels[0], stranger.Addr()), []quorumlock.Option{guard, failover},
@@ -62,13 +62,13 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"with trust in empty nodes": {group, []quorumlock.Option{guard, failover, quorumlock.WithTrustEmptyNodes()},
 			"WithTrustEmptyNodes: cannot be used with node 0"},
 		"without a window":         {group, []quorumlock.Option{guard}, "WithFailover: is needed for node 0"},
-		"a window without a guard": {quorumlock.Addrs(plain[0].Addr())[0], []quorumlock.Option{failover}, "WithFailover: says something about the restart guard, which is off"},
-		"a negative window":        {group, []quorumlock.Option{guard, quorumlock.WithFailover(-1)}, "WithFailover -1ns: has to be within 2s … 24h"},
+		"a window without a guard": {quorumlock.Addrs(plain[0].Addr())[0], []quorumlock.Option{failover}, "WithFailover: needs WithRestartGuard"},
+		"a negative window":        {group, []quorumlock.Option{guard, quorumlock.WithFailover(-1)}, "WithFailover -1ns: must be within 2s … 24h"},
 		"a bare number":            {group, []quorumlock.Option{guard, quorumlock.WithFailover(14)}, "write 14*time.Second if seconds were meant"},
-		"clocks that are too wild": {group, []quorumlock.Option{guard, failover, quorumlock.WithDriftFactor(0.03)}, "WithDriftFactor 0.03: has to be at most 0.02"},
+		"clocks that are too wild": {group, []quorumlock.Option{guard, failover, quorumlock.WithDriftFactor(0.03)}, "WithDriftFactor 0.03: must be at most 0.02"},
 		"an empty master set":      {quorumlock.Sentinel("", plain[0].Addr()), nil, "an empty master set: cannot be used here; name the master set"},
 		"a guard that is too short": {group, []quorumlock.Option{quorumlock.WithRestartGuard(14 * time.Second), failover},
-			"plus the lock delay 0s has to be at most WithRestartGuard's 14s less WithFailover's 5s; shorten the lease, or set the guard to 15s on every client"},
+			"plus the lock delay 0s must be at most WithRestartGuard's 14s less WithFailover's 5s; shorten the lease, or set the guard to 15s on every client"},
 		"a wrong master set": {quorumlock.Sentinel("other", sentinels...), []quorumlock.Option{guard, failover},
 			`knows no master set "other"; name the master set as`},
 		"servers that are no Sentinels": {quorumlock.Sentinel(g.Name(), redistest.Addrs(plain)...), []quorumlock.Option{guard, failover}, "is no Sentinel; name the Sentinels"},
@@ -177,7 +177,7 @@ func TestAGroupThatNobodyConfirmsIsReportedOnce(t *testing.T) {
 	var log transcript
 	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)},
 		patient(quorumlock.WithRestartGuard(time.Minute), quorumlock.WithFailover(window), quorumlock.WithLogger(log.logger()))...)
-	const text = "no majority confirms that this server is still the master"
+	const text = "no majority of the Sentinels or cluster nodes confirms that this server is still the master"
 	for name, fault := range map[string]struct{ begin, end func(*redistest.Server) }{
 		"stopped": {(*redistest.Server).Stop, (*redistest.Server).Continue},
 		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -230,7 +230,7 @@ func TestAMarkerOfALaterTermStaysAndNobodyVotes(t *testing.T) {
 	master.MustDo("SET", key, later)
 	_, err = connect()
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-	assert.ErrorContains(t, err, "a later master of the group has been here")
+	assert.ErrorContains(t, err, "another client has already used a later master of the group")
 	assert.ErrorContains(t, err, "delete the marker key")
 	assert.Equal(t, later, master.MustDo("GET", key))
 }
@@ -270,7 +270,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	var quorum *quorumlock.QuorumError
 	require.ErrorAs(t, err, &quorum)
 	assert.Contains(t, err.Error(), "in quarantine: the node is new, or may have lost locks")
-	assert.Regexp(t, `; a majority votes in \d+(\.\d+)?s$`, err.Error())
+	assert.Regexp(t, `; a majority of the nodes can grant locks in \d+(\.\d+)?s$`, err.Error())
 	assert.InDelta(t, m.Nodes()[0].QuarantinedFor, quorum.RetryAfter, float64(5*time.Second))
 	for e := range events.C() {
 		if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Master == g.Addrs()[master] {
@@ -390,7 +390,7 @@ func TestAClientThatHearsAMinorityOfTheSentinelsLosesItsLeases(t *testing.T) {
 	}
 	assert.Less(t, lost.At.Sub(isolated), window+ttl)
 	require.Len(t, lost.Nodes, 1)
-	assert.ErrorContains(t, lost.Nodes[0], "no majority confirms that this server is still the master")
+	assert.ErrorContains(t, lost.Nodes[0], "no majority of the Sentinels or cluster nodes confirms that this server is still the master")
 	_, err = m.TryAcquire(ctx, "job")
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 	assert.ErrorContains(t, err, "no majority of the 3 Sentinels names a master")
@@ -409,7 +409,7 @@ func TestWithoutTheGuardReplicasAndRestartsAreWarnings(t *testing.T) {
 	require.NoError(t, m.Nodes()[1].Warning)
 	servers[1].Restart()
 	testkit.Eventually(t, "the restart is a warning", func() bool { return m.Nodes()[1].Warning != nil })
-	assert.ErrorContains(t, m.Nodes()[1].Warning, "without WithRestartGuard another client may be granted a lock that is held")
+	assert.ErrorContains(t, m.Nodes()[1].Warning, "without WithRestartGuard another client can be granted a lock that is held")
 
 	guarded := open(t, quorumlock.Addrs(redistest.Addrs(servers[:3])...), patient(quorumlock.WithRestartGuard(time.Minute))...)
 	for _, n := range guarded.Nodes() {

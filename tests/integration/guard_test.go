@@ -46,8 +46,8 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	assert.Positive(t, quarantined)
 	assert.Greater(t, next.Token(), l.Token())
 	testkit.Eventually(t, "the log has the start and the end of the quarantine", func() bool {
-		_, after, quarantined := strings.Cut(log.String(), "node in quarantine: it votes when that ends")
-		return quarantined && strings.Contains(after, "quorumlock: node votes")
+		_, after, quarantined := strings.Cut(log.String(), "node is in quarantine: it grants no locks until that ends")
+		return quarantined && strings.Contains(after, "quorumlock: node grants locks")
 	})
 }
 

@@ -145,7 +145,7 @@ func bounded(t *testing.T, err error) {
 	case errors.As(err, &short):
 		assert.GreaterOrEqual(t, len(short.Nodes), 2)
 		for _, n := range short.Nodes {
-			assert.True(t, n.Misconfigured || strings.Contains(n.Error(), "its answer was not awaited"), "%v", n)
+			assert.True(t, n.Misconfigured || strings.Contains(n.Error(), "answer not awaited"), "%v", n)
 		}
 	default:
 		require.Fail(t, "neither held nor misconfigured", "%v", err)

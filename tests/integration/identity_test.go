@@ -77,7 +77,7 @@ func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
 		last  rueidis.ClientOption
 		text  string
 	}{
-		{"the same text", quorumlock.Addrs(addrs[0])[0], "is node 0 again"},
+		{"the same text", quorumlock.Addrs(addrs[0])[0], "is the same as node 0"},
 		{"localhost", quorumlock.Addrs("localhost:" + port)[0], same},
 		{"another spelling of the address", quorumlock.Addrs("[::ffff:127.0.0.1]:" + port)[0], same},
 		{"a Unix socket by a dial function", unix(servers[0].SocketAddr()), same},
@@ -113,7 +113,7 @@ func TestNodesAreReachedByUnixSockets(t *testing.T) {
 	assert.Equal(t, path(0), m.Nodes()[0].Addr)
 	testkit.Released(t, l)
 
-	refusedNode(t, quorumlock.Addrs(path(0), path(1), "unix://"+strings.Replace(path(0), "/", "//", 1)), "is node 0 again")
+	refusedNode(t, quorumlock.Addrs(path(0), path(1), "unix://"+strings.Replace(path(0), "/", "//", 1)), "is the same as node 0")
 	secure := quorumlock.Addrs(path(0))
 	secure[0].TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	refusedNode(t, secure, "no TLS at a Unix socket")
@@ -188,7 +188,7 @@ func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
 		proxies[1].Reset()
 		all.await(t, 1, "")
 	}
-	assert.Contains(t, log.String(), "node does not vote")
+	assert.Contains(t, log.String(), "node grants no locks")
 	assert.Contains(t, log.String(), "same server")
 }
 
@@ -441,7 +441,7 @@ func TestAWarningNamesAPolicyThatMayEvictLocks(t *testing.T) {
 				proxies[2].Refuse()
 				// Wait for the log, not only for the state: a break that heals before the
 				// node tries to connect changes no state, so it is not reported.
-				testkit.Eventually(t, "down", func() bool { return strings.Contains(log.String(), "node does not vote") })
+				testkit.Eventually(t, "down", func() bool { return strings.Contains(log.String(), "node grants no locks") })
 				proxies[2].Heal()
 				testkit.Eventually(t, "up", func() bool { return statusOf(t, m, 2).Err == nil })
 				if bad {

@@ -37,12 +37,12 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 	refused(`is a list of addresses; split it`, quorumlock.Addrs(addr+",b:"+port))
 	refused(`has a space around the address; trim it`, quorumlock.Addrs(" "+addr))
 	good := quorumlock.Addrs(addr)
-	refused("WithTTL 30ns: has to be within 100ms … 24h0m0s; write 30*time.Second if seconds were meant, because a bare number counts nanoseconds",
+	refused("WithTTL 30ns: must be within 100ms … 24h0m0s; write 30*time.Second if seconds were meant, because a bare number counts nanoseconds",
 		good, quorumlock.WithTTL(30))
 	refused("write 5*time.Second", good, quorumlock.WithNodeTimeout(5))
 	refused("write 60*time.Second", good, quorumlock.WithMaxHold(60))
 	refused("write 2*time.Second", good, quorumlock.WithMinHold(2))
-	refused("WithMinHold 2s: has to be at most WithMaxHold's 1s", good, quorumlock.WithMinHold(2*time.Second), quorumlock.WithMaxHold(time.Second))
+	refused("WithMinHold 2s: must be at most WithMaxHold's 1s", good, quorumlock.WithMinHold(2*time.Second), quorumlock.WithMaxHold(time.Second))
 	refused("WithMinHold 25h0m0s", good, quorumlock.WithMinHold(25*time.Hour))
 }
 
@@ -63,7 +63,7 @@ func TestANilContextOrFunctionIsAnErrorAndNoPanic(t *testing.T) {
 		"Do without a function": m.Do(background, "other", nil), "Lead without a function": m.Lead(background, "other", nil),
 	} {
 		require.ErrorIs(t, err, quorumlock.ErrInvalid, call)
-		assert.Contains(t, err.Error(), "is nil; pass ", call)
+		assert.Contains(t, err.Error(), "must not be nil; pass ", call)
 	}
 	assert.True(t, l.Valid())
 }

@@ -80,7 +80,7 @@ func TestNewStartsWhenOneOfThreeNodesRefusesItsPassword(t *testing.T) {
 	var log transcript
 	m := open(t, nodes, patient(quorumlock.WithLogger(log.logger()))...)
 	testkit.Eventually(t, "the log says so", func() bool {
-		return strings.Contains(log.String(), "node does not vote") && strings.Contains(log.String(), "WRONGPASS")
+		return strings.Contains(log.String(), "node grants no locks") && strings.Contains(log.String(), "WRONGPASS")
 	})
 	assert.False(t, m.Nodes()[2].Voting)
 	l := testkit.Acquired(t, m, "job")

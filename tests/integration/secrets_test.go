@@ -286,7 +286,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	all := said.String()
 	for _, must := range []string{ // the transcript is not empty
 		"WRONGPASS", "unknown authority", "refused", "quorumlock.acquire", "quorumlock.node.operation.duration",
-		"node does not vote", "NodeChanged", "AtRisk", "Lost", "status: ", `"level":"INFO"`,
+		"node grants no locks", "NodeChanged", "AtRisk", "Lost", "status: ", `"level":"INFO"`,
 	} {
 		assert.Contains(t, all, must)
 	}

@@ -225,7 +225,7 @@ func TestARefusalByReadersSaysHowManyThereAre(t *testing.T) {
 		held.RetryAfter = 0
 		return held.Error()
 	}
-	for i, want := range []string{`"a", to read`, `"b" and 1 other, to read`, `"c" and 2 others, to read`} {
+	for i, want := range []string{`reader "a"`, `reader "b" and 1 other`, `reader "c" and 2 others`} {
 		ttl := time.Duration(i+1) * time.Minute // the nodes name the reader that lasts longest
 		reader := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl), quorumlock.WithHolder(want[1:2]))
 		_, err := reader.Acquire(t.Context(), "job", quorumlock.Shared())

@@ -43,13 +43,13 @@ func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		text string
 	}{
 		"without the guard":    {quorumlock.ClusterSlot(tag, seeds...), []quorumlock.Option{prefix}, "WithRestartGuard: is needed for node 0 (slot:{locks})"},
-		"another prefix":       {quorumlock.ClusterSlot(tag, seeds...), []quorumlock.Option{guard, failover}, `WithPrefix "quorumlock:": has to begin with the hash tag of node 0 (slot:{locks}), which is a failover group; write "{locks}:"`},
+		"another prefix":       {quorumlock.ClusterSlot(tag, seeds...), []quorumlock.Option{guard, failover}, `WithPrefix "quorumlock:": must begin with the hash tag of node 0 (slot:{locks}), which is a failover group; write "{locks}:"`},
 		"a tag without braces": {quorumlock.ClusterSlot("locks", seeds...), []quorumlock.Option{guard, failover, prefix}, `ClusterSlot tag "locks"`},
 		"an empty tag":         {quorumlock.ClusterSlot("{}", seeds...), []quorumlock.Option{guard, failover, prefix}, "write a hash tag with its braces, such as {locks}"},
 		"no seeds":             {quorumlock.ClusterSlot(tag), []quorumlock.Option{guard, failover, prefix}, "ClusterSlot without seeds"},
 		"another database":     {other, []quorumlock.Option{guard, failover, prefix}, "SelectDB"},
 		"a seed under two names": {quorumlock.ClusterSlot(tag, seeds[0], alias, seeds[1]), []quorumlock.Option{guard, failover, prefix},
-			seeds[0] + " and " + alias + " lead to one of the cluster nodes"},
+			seeds[0] + " and " + alias + " lead to the same one of the cluster nodes"},
 		"seeds of two clusters": {quorumlock.ClusterSlot(tag, seeds[0], single.Addr()), []quorumlock.Option{guard, failover, prefix},
 			seeds[0] + " and " + single.Addr() + " are of two groups"},
 		"a seed that is no cluster": {quorumlock.ClusterSlot(tag, plain[0].Addr()), []quorumlock.Option{guard, failover, prefix},
@@ -153,7 +153,7 @@ func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 	id := func(s *redistest.Server) string { return s.MustDo("CLUSTER", "MYID").(string) }
 	to.MustDo("CLUSTER", "SETSLOT", number, "IMPORTING", id(from))
 	from.MustDo("CLUSTER", "SETSLOT", number, "MIGRATING", id(to))
-	const text = "the keys of the slot are being moved to another server, and requests pass again afterwards: TRYAGAIN"
+	const text = "the cluster is moving the keys of the slot to another server: requests work again when the move ends: TRYAGAIN"
 	testkit.Eventually(t, "the state is named", func() bool {
 		err := l.Verify(ctx)
 		var node *quorumlock.NodeError
@@ -245,7 +245,7 @@ func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	for unconfirmed := false; !unconfirmed; { // a busy machine may answer too late
 		_, err = idle.TryAcquire(ctx, "job")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		unconfirmed = strings.Contains(err.Error(), "no majority confirms that this server is still the master")
+		unconfirmed = strings.Contains(err.Error(), "no majority of the Sentinels or cluster nodes confirms that this server is still the master")
 	}
 	assert.Subset(t, before, connections(), "over the connection from before")
 	assert.NotEmpty(t, connections())

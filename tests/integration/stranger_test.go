@@ -67,11 +67,11 @@ func TestANodeThatCannotBeUsedIsRefusedWithACure(t *testing.T) {
 		"a TLS port": {strange(t, "\x15\x03\x01\x00\x02\x02\x0a"), nil,
 			`(it begins with '\x15', as from a TLS port); set TLSConfig, or name the port without TLS`},
 		"a proxy without HELLO": {strange(t, "-ERR unsupported command\r\n"), nil,
-			"unsupported command; rename no command that locks need (docs/reference.md#access-rights); if a proxy answers, name the server itself, or set AlwaysRESP2"},
+			"unsupported command; do not rename commands that locks need (https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights); if a proxy answers, name the server itself, or set AlwaysRESP2"},
 		"a proxy without RESP3": {strange(t, "-NOPROTO unsupported protocol version\r\n"), nil,
 			"NOPROTO unsupported protocol version; set AlwaysRESP2"},
 		"an unknown answer": {strange(t, "-ERR No such feature.\r\n"), nil,
-			"greeting: No such feature; no supported server answers so: see docs/reference.md#an-unknown-answer"},
+			"connecting: No such feature; no supported server gives this answer: see https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#an-unknown-answer"},
 		"a database that is not there": {plain.Addr(), func(o *rueidis.ClientOption) { o.SelectDB = 99 },
 			"DB index is out of range; set SelectDB to a database that the server has: 0 always exists"},
 		"an unknown authority": {secure.TLSAddr(), func(o *rueidis.ClientOption) { o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} },
@@ -109,7 +109,7 @@ func TestACallWhoseContextHadEndedSaysSo(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled, claim)
 		if short := (*quorumlock.QuorumError)(nil); errors.As(err, &short) {
 			for _, n := range short.Nodes {
-				require.EqualError(t, n.Err, "its answer was not awaited, because the context had ended before the call", claim)
+				require.EqualError(t, n.Err, "answer not awaited: the context had ended before the call", claim)
 			}
 		}
 	}

@@ -182,15 +182,15 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	require.ErrorAs(t, refused(t, m, "job"), &held)
 	assert.Empty(t, held.Holder)
 	assert.Positive(t, held.RetryAfter)
-	assert.Regexp(t, `^quorumlock: "job" is reserved for a waiter, expires in [0-9.]+m?s$`, held.Error())
+	assert.Regexp(t, `^quorumlock: "job" is reserved for a waiter; the reservation expires in [0-9.]+m?s$`, held.Error())
 	assert.Equal(t, `quorumlock: "job" is reserved for a waiter`, (&quorumlock.HeldError{Name: "job"}).Error())
 	s := testkit.Inspected(t, m)
 	assert.False(t, s.Held, "a reservation is no lease")
 
 	held = &quorumlock.HeldError{Name: "job", Holder: quorumlock.Holder{Label: "me"}, RetryAfter: time.Second}
-	assert.Equal(t, `quorumlock: "job" is held by "me", expires in 1s unless renewed`, held.Error())
+	assert.Equal(t, `quorumlock: "job" is held by "me"; the lease expires in 1s unless renewed`, held.Error())
 	held.Holder = quorumlock.Holder{Owner: "abc"}
-	assert.Equal(t, `quorumlock: "job" is held by owner "abc", expires in 1s unless renewed`, held.Error())
+	assert.Equal(t, `quorumlock: "job" is held by owner "abc"; the lease expires in 1s unless renewed`, held.Error())
 }
 
 // One server has lost the key of a lease. Each waiter gets the lock there, is refused elsewhere, and gives it

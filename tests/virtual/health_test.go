@@ -206,7 +206,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 		"another longest lease": {
 			change: func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 60000", " 61000") },
 			fix:    func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 61000", " 60000") },
-			want:   "stands at 61000 ms, not 60000 ms",
+			want:   "use a restart guard of 61000 ms, and this one uses 60000 ms",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // apart is what a client says of clients whose lists of nodes exclude its own.
-const apart = "a majority of each need not share a node"
+const apart = "two clients could be granted the same lock"
 
 // lister is a Manager with some of a cluster's nodes, and what it reports.
 type lister struct {

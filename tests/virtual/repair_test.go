@@ -148,7 +148,7 @@ func TestNewBeginsOnAMajorityWhenANodeNeedsAnOperator(t *testing.T) {
 				m := manager(t, c, log)
 				require.NoError(t, m.Ready())
 				synctest.Wait() // the log is written
-				assert.Contains(t, text.String(), "node does not vote")
+				assert.Contains(t, text.String(), "node grants no locks")
 				assert.Contains(t, text.String(), one.text)
 				assert.ErrorContains(t, m.Nodes()[1].Err, one.text)
 				l := acquire(t, m, "job")

@@ -117,7 +117,7 @@ func TestReadyIsNilWhileAMajorityVotes(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		err := m.Ready()
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		assert.Regexp(t, `^quorumlock: ready: votes of 1 node, need 2 of 3: node 0 \(node-0:6379\): no answer within 500ms; `+
+		assert.Regexp(t, `^quorumlock: ready: locks can be granted on 1 node, need 2 of 3: node 0 \(node-0:6379\): no answer within 500ms; `+
 			`node 1 \(node-1:6379\): .*refused$`, err.Error())
 		assert.True(t, l.Valid(), "a lease that is held goes on for its TTL")
 		c.Resume(0)
@@ -189,7 +189,7 @@ func TestNodesThatDoNotAnswerAreNamedWithTheTimeTheyHad(t *testing.T) {
 		defer cancel()
 		err := l.Renew(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, `quorumlock: renew "job": stopped waiting for the nodes, while the round goes on: context deadline exceeded`, err.Error())
+		assert.Equal(t, `quorumlock: renew "job": stopped waiting for the nodes; the renewal continues: context deadline exceeded`, err.Error())
 		said(l.Renew(background), `^quorumlock: renew "job": confirmed by 1 node, need 2 of 3: `+silent)
 		said(l.Verify(background), `^quorumlock: verify "job": confirmed by 1 node, need 2 of 3: `+silent)
 		time.Sleep(2 * time.Second)
@@ -198,7 +198,7 @@ func TestNodesThatDoNotAnswerAreNamedWithTheTimeTheyHad(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, err = m.TryAcquire(background, "job")
 		said(err, `^quorumlock: acquire "job": granted by 0 nodes, need 2 of 3: `+silent[:len(silent)-1]+
-			`; node 2 \(node-2:6379\): (its answer was not awaited, because the other nodes had decided|key belongs to another owner)$`)
+			`; node 2 \(node-2:6379\): (answer not awaited: the other nodes had already decided|key belongs to another owner)$`)
 		for _, n := range m.Nodes()[:2] {
 			assert.EqualError(t, n.Err, "no answer within 500ms")
 		}
@@ -232,6 +232,6 @@ func TestANodeWhoseAnswerIsNotAwaitedIsNotMissingInTheError(t *testing.T) {
 		require.ErrorAs(t, err, &short)
 		assert.Len(t, short.Nodes, 3)
 		assert.Regexp(t, `^quorumlock: acquire "job": granted by 0 nodes, need 2 of 3: node 0 .*refused; node 1 .*refused; `+
-			`node 2 \(node-2:6379\): its answer was not awaited, because the other nodes had decided$`, err.Error())
+			`node 2 \(node-2:6379\): answer not awaited: the other nodes had already decided$`, err.Error())
 	})
 }

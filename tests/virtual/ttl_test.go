@@ -157,7 +157,7 @@ func TestAnEarlierRenewalDoesNotTakeALongerTTLAway(t *testing.T) {
 		require.NoError(t, l.Renew(background))
 		err := l.Renew(background, quorumlock.WithTTL(longer))
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "a renewal may still be on its way over the connections from before")
-		require.ErrorContains(t, err, "connection changed, and an earlier renewal with a shorter TTL may run after this one")
+		require.ErrorContains(t, err, "reconnected: an earlier renewal with a shorter TTL may still run after this one")
 		assert.Equal(t, valid, l.Remaining())
 		began := time.Now()
 		for l.Remaining() < 2*ttl {

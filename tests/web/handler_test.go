@@ -177,7 +177,7 @@ func TestAStreamOutlivesTheTimeoutsOfItsServerAndNotItsManager(t *testing.T) {
 		name = next(t, events, "name")
 	}
 	require.NotNil(t, state.data, "the stream has ended")
-	assert.Equal(t, map[string]any{"level": "good", "text": "Locks are granted. 3 of 3 nodes vote.", "detail": ""}, state.data["verdict"])
+	assert.Equal(t, map[string]any{"level": "good", "text": "Locks are granted. 3 of 3 nodes are usable.", "detail": ""}, state.data["verdict"])
 	assert.EqualValues(t, 1, state.data["total"])
 	assert.EqualValues(t, 1, state.data["lost"])
 	assert.Equal(t, "It is held.", name.data["text"])

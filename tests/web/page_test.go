@@ -39,9 +39,9 @@ func TestAnOperatorFindsTheHolderOfANameThatHangs(t *testing.T) {
 	needsChromium(t)
 	at := night(t)
 	p := open(t, at, 1100, 900)
-	p.eventually("#verdict-text", "Locks are granted. 2 of 3 nodes vote.")
+	p.eventually("#verdict-text", "Locks are granted. 2 of 3 nodes are usable.")
 	assert.Contains(t, p.text("#verdict-detail"), "If one more node fails, no lock is granted or renewed.")
-	assert.Contains(t, p.text("#nodes tbody tr:nth-child(3)"), "does not vote")
+	assert.Contains(t, p.text("#nodes tbody tr:nth-child(3)"), "grants no locks")
 	assert.Contains(t, p.text("#losses tbody"), "invoices/close-month")
 	assert.Contains(t, p.text("#leases tbody"), "orders/4711")
 
@@ -156,7 +156,7 @@ func TestThePageFitsAPhoneByDayAndByNight(t *testing.T) {
 			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 		}})
 		require.NoError(t, err)
-		p.eventually("#nodes tbody", "does not vote")
+		p.eventually("#nodes tbody", "grants no locks")
 		p.fits()
 		grounds[eval[string](p, `getComputedStyle(document.body).backgroundColor`)] = true
 		assert.Equal(t, "0s", eval[string](p, `getComputedStyle(document.querySelector('.bar i')).transitionDuration`))

@@ -458,7 +458,7 @@ func (r *rig) guardWithholds() {
 		r.Helper()
 		got := r.vote(n, bob)
 		assert.Equal(r, wire.Misconfigured, got.Status)
-		require.ErrorContains(r, got.Err, "the restart guard of this node stands at")
+		require.ErrorContains(r, got.Err, "the other clients of this node use a restart guard of")
 		r.absent(r.lock)
 		goesOn(n)
 		require.Equal(r, got.Err, n.Health().Err)

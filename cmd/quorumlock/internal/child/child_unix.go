@@ -121,7 +121,7 @@ func (p *Process) stopped(by syscall.Signal) {
 			return
 		}
 	case syscall.SIGTSTP:
-		p.note("a command that holds a lock is not suspended: it goes on")
+		p.note("a command that holds a lock is not suspended: it continues")
 	default:
 		return // SIGSTOP: somebody wants it so, and continues it
 	}

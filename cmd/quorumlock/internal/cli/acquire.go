@@ -97,7 +97,7 @@ func (o runOptions) quiet(err error) bool {
 // waitOver adds to the error of a wait that --wait has ended it.
 func waitOver(ctx context.Context, err error, o runOptions) error {
 	if o.waitGiven && worthWaiting(err) && ctx.Err() == nil {
-		return fmt.Errorf("%w; --wait %v is over", err, o.wait)
+		return fmt.Errorf("%w; --wait %v has passed", err, o.wait)
 	}
 	return err
 }

@@ -61,7 +61,7 @@ register for each name, which expires after a day.`,
 	}
 	c.Flags().Var(durationFlag{&o.duration}, "duration", "how long to measure, 100ms to 10m")
 	c.Flags().IntVar(&o.callers, "callers", o.callers, "how many callers at one time, 1 to 4096")
-	c.Flags().IntVar(&o.names, "names", 0, "how many names they share, 1 to 100000\n(default: one for each caller, so nobody waits)")
+	c.Flags().IntVar(&o.names, "names", 0, "how many names they share, 1 to 100000\n(default: one for each caller, so none waits)")
 	c.Flags().BoolVar(&o.yes, "yes", false, "load nodes on other machines")
 	return c
 }
@@ -77,7 +77,7 @@ func (o benchOptions) check(c *connection) error {
 	}
 	for i := range c.options {
 		if addr := c.addr(i); !o.yes && !loopback(addr) {
-			return usagef("--nodes: %s is on another machine, and bench loads it: give --yes if nobody minds", addr)
+			return usagef("--nodes: %s is on another machine, and bench loads it: give --yes if you may load it", addr)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
 	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
 	f.BoolVar(&c.rollout, "guard-rollout", false, "admit clients without --restart-guard\nwhile it is rolled out to all")
-	f.Var(durationFlag{&c.window}, "failover-window", "leases of a group go on for this `TIME` while\nits Sentinels cannot be asked, such as 5s")
+	f.Var(durationFlag{&c.window}, "failover-window", "leases of a group continue for this `TIME`\nwhile its Sentinels do not answer, such as 5s")
 	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
 	f.BoolVar(&c.json, "json", false, "print JSON: an object, or one a line")
 }
@@ -149,10 +149,10 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 		options = append(options, option)
 	}
 	if c.window > 0 && c.window >= c.guard {
-		return nil, usagef("--failover-window %v: has to be below --restart-guard (%v), by the longest TTL; give every client the same two", c.window, c.guard)
+		return nil, usagef("--failover-window %v: must be below --restart-guard (%v), by the longest TTL; give every client the same two", c.window, c.guard)
 	}
 	if c.cluster && len(options) > 1 {
-		return nil, usagef("--nodes: a whole cluster stands alone: the servers of a cluster are no independent nodes")
+		return nil, usagef("--nodes: a whole cluster stands alone: the servers of a cluster are not independent nodes")
 	}
 	if len(options) > config.MaxNodes {
 		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), config.MaxNodes)
@@ -222,7 +222,7 @@ func checkAddress(i int, addr string) error {
 	}
 	hint := ""
 	if strings.Count(addr, ":") > 1 {
-		hint = "; an IPv6 address stands in brackets: [::1]:6379"
+		hint = "; an IPv6 address needs brackets: [::1]:6379"
 	}
 	return usagef("--nodes: node %d is not HOST:PORT with a port of 1 to 65535: write, for example, "+
 		"redis-a:6379,redis-b:6379,redis-c:6379 or /run/redis.sock%s", i, hint)

@@ -112,7 +112,7 @@ func (p *program) checkup(nodes []doctor.Node, r doctor.Report) string {
 	var b strings.Builder
 	b.WriteString(t.String())
 	b.WriteString(remedies(style, nodes, r.Findings))
-	fmt.Fprintf(&b, "\n%s: %d of %d nodes can vote, %d needed\n", paintVerdict(style, r.Worst()), r.Voting, len(nodes), r.Quorum)
+	fmt.Fprintf(&b, "\n%s: %d of %d nodes can grant locks, %d needed\n", paintVerdict(style, r.Worst()), r.Voting, len(nodes), r.Quorum)
 	return b.String()
 }
 

@@ -69,7 +69,7 @@ func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
 	t.Parallel()
 	got := invoke(t, []string{"127.0.0.1:1"}, "inspect", "job", "--restart-guard", "5s", "--failover-window", "5s")
 	assert.Equal(t, exitUsage, got.code)
-	assert.Contains(t, got.stderr, "--failover-window 5s: has to be below --restart-guard (5s)")
+	assert.Contains(t, got.stderr, "--failover-window 5s: must be below --restart-guard (5s)")
 	for nodes, want := range map[string]string{
 		"sentinel:locks@host":           `node 0 is not HOST:PORT`,
 		"sentinel:locks@127.0.0.1:1":    "--restart-guard: is needed for node 0 (sentinel:locks)",

@@ -48,7 +48,7 @@ when it is lost. A shared lease has no handle: to read, use run --shared.`,
 		},
 	}
 	c.Flags().Var(durationFlag{&ttl}, "ttl", "how long the lock lives, 100ms to 24h")
-	c.Flags().Var(durationFlag{&wait}, "wait", "how long to wait for the lock; 0 asks once\n(default: for ever)")
+	c.Flags().Var(durationFlag{&wait}, "wait", "how long to wait for the lock; 0 asks once\n(default: forever)")
 	c.Flags().StringVar(&holder, "holder", "", "`LABEL` that others see (default: user@host)")
 	return c
 }
@@ -128,7 +128,7 @@ func (p *program) handle(text string) (quorumlock.Handle, error) {
 		text = line.Text()
 	}
 	if text = strings.TrimSpace(text); !strings.HasPrefix(text, handlePrefix) {
-		return "", usagef("%d bytes that do not begin with %s are no handle: give the line that acquire or renew has printed", len(text), handlePrefix)
+		return "", usagef("%d bytes that do not begin with %sare not a handle: give the line that acquire or renew has printed", len(text), handlePrefix)
 	}
 	return quorumlock.Handle(text), nil
 }

@@ -152,7 +152,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " has a warning\n" + wrap("  ", oneLine(n.Warning))
 		}
 		if n.QuarantinedFor > 0 {
-			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " does not vote for " + short(n.QuarantinedFor) + " more: it may have lost locks\n"
+			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " grants no locks for " + short(n.QuarantinedFor) + " more: it may have lost locks\n"
 		}
 	}
 	return text

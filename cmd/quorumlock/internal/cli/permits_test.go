@@ -25,7 +25,7 @@ func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
 	first, second := run("first"), run("second")
 	o := invoke(t, addrs, "run", "--permits", "2", "job", "--wait", "0", "-E", "3", "--", "true")
 	assert.Equal(t, 3, o.code)
-	assert.Regexp(t, `^quorumlock: "job" is held by "(first|second)", expires in `, o.stderr)
+	assert.Regexp(t, `^quorumlock: "job" is held by "(first|second)"; the lease expires in `, o.stderr)
 
 	o = invoke(t, addrs, "inspect", "--permits", "3", "job")
 	require.Equal(t, 0, o.code, o.stderr)

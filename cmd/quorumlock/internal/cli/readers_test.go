@@ -42,11 +42,11 @@ func TestCommandsThatReadRunTogetherAndAWriterWaits(t *testing.T) {
 	first, _ := reads(t, addrs, "--ttl", "60s", "--holder", "first")
 	o := invoke(t, addrs, "run", "job", "--wait", "0", "-E", "3", "--", "true")
 	assert.Equal(t, 3, o.code)
-	assert.Regexp(t, `^quorumlock: "job" is held by "first", to read, expires in \S+ unless renewed\n$`, o.stderr)
+	assert.Regexp(t, `^quorumlock: "job" is held by reader "first"; the lease expires in \S+ unless renewed\n$`, o.stderr)
 	second, _ := reads(t, addrs, "--ttl", "60s", "--holder", "first")
 	o = invoke(t, addrs, "run", "job", "--wait", "0", "--", "true")
 	assert.Equal(t, exitConflict, o.code)
-	assert.Contains(t, o.stderr, `"job" is held by "first" and 1 other, to read, expires in `)
+	assert.Contains(t, o.stderr, `"job" is held by reader "first" and 1 other; the lease expires in `)
 
 	third := invoke(t, addrs, "run", "--shared", "job", "--wait", "0", "--", "sh", "-c", `echo "$QUORUMLOCK_NAME $QUORUMLOCK_TOKEN $QUORUMLOCK_OWNER"`)
 	require.Equal(t, 0, third.code, third.stderr)
@@ -76,7 +76,7 @@ func TestACommandThatReadsWaitsForAWriter(t *testing.T) {
 	require.NoError(t, err)
 	o := invoke(t, addrs, "run", "--shared", "job", "--wait", "300ms", "--", "true")
 	assert.Equal(t, exitConflict, o.code)
-	assert.Contains(t, o.stderr, `"job" is held by "writer", expires in `)
+	assert.Contains(t, o.stderr, `"job" is held by "writer"; the lease expires in `)
 	assert.Contains(t, o.stderr, "--wait 300ms is over")
 	readers := make([]*exec.Cmd, 2)
 	for i := range readers {
@@ -217,7 +217,7 @@ func TestAHandleIsOfALockThatNobodyReads(t *testing.T) {
 	l := readerOf(t, addrs, "first", time.Minute)
 	o := invoke(t, addrs, "acquire", "job", "--wait", "0")
 	assert.Equal(t, exitConflict, o.code)
-	assert.Regexp(t, `^quorumlock: "job" is held by "first", to read, expires in \S+ unless renewed\n$`, o.stderr)
+	assert.Regexp(t, `^quorumlock: "job" is held by reader "first"; the lease expires in \S+ unless renewed\n$`, o.stderr)
 	require.NoError(t, l.Release(t.Context()))
 	o = invoke(t, addrs, "acquire", "job")
 	require.Equal(t, 0, o.code, o.stderr)
@@ -244,7 +244,7 @@ func TestInspectSaysThatReadersWereRevoked(t *testing.T) {
 	assert.Regexp(t, `(?m)^job +revoked readers +- +`, o.stdout)
 	o = invoke(t, addrs, "run", "job", "--wait", "0", "--", "true")
 	assert.Equal(t, exitConflict, o.code)
-	assert.Contains(t, o.stderr, `"job" is held by readers whose leases were revoked, expires in `)
+	assert.Contains(t, o.stderr, `"job" is held by readers whose leases were revoked; the lease expires in `)
 	assert.NotContains(t, o.stderr, "unless renewed")
 }
 
@@ -376,7 +376,7 @@ func TestRevokeTakesALockAwayFromItsReadersAndWaitsForTheirEnd(t *testing.T) {
 	begun := time.Now()
 	o := invoke(t, addrs, "revoke", "job", "--reason", "it hangs", "--by", "ops", "--wait")
 	require.Equal(t, 0, o.code, o.stderr)
-	assert.Regexp(t, `^revoked "job" of second and 1 other reader: ends at the latest at \S+Z, in \S+, and nobody gets it before\n\S+Z nobody  job\n$`, o.stdout)
+	assert.Regexp(t, `^revoked "job" of second and 1 other reader: ends at the latest at \S+Z, in \S+, and no other client gets it before\n\S+Z nobody  job\n$`, o.stdout)
 	assert.Greater(t, time.Since(begun), 3*time.Second, "nobody holds the lock, but for those who do not notice")
 	for _, l := range []*quorumlock.Lease{first, second} {
 		lost := <-l.Lost()
@@ -389,7 +389,7 @@ func TestRevokeTakesALockAwayFromItsReadersAndWaitsForTheirEnd(t *testing.T) {
 	r := decoded[revocationJSON](t, invoke(t, addrs, "revoke", "job", "--json").stdout)
 	assert.Equal(t, []any{third.Owner(), 2, 3}, []any{r.Holder.Owner, r.Readers, r.Marked})
 	o = invoke(t, addrs, "revoke", "job")
-	assert.Regexp(t, `^the leases of the readers of "job" were revoked before: end at the latest at \S+Z, in \S+, and nobody gets it before\n$`, o.stdout)
+	assert.Regexp(t, `^the leases of the readers of "job" were revoked before: end at the latest at \S+Z, in \S+, and no other client gets it before\n$`, o.stdout)
 }
 
 func TestACommandThatReadsEndsWhenItIsRevoked(t *testing.T) {

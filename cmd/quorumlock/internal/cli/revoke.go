@@ -65,7 +65,7 @@ func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) er
 		return p.printJSON(lockJSON(s, p.connection.quorum()))
 	}
 	if !s.Held {
-		p.line("nobody holds %s", strconv.Quote(name))
+		p.line("%s is not held", strconv.Quote(name))
 		return nil
 	}
 	learns := "it learns that with its next renewal"
@@ -119,7 +119,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 	r, err := m.Revoke(ctx, name, f.reason)
 	if err != nil {
 		if r.Marked > 0 {
-			p.note("%d nodes have marked the lock, and the holder may go on: call it again when more nodes answer", r.Marked)
+			p.note("%d nodes have marked the lock, and the holder may continue:  call it again when more nodes answer", r.Marked)
 		}
 		return err
 	}
@@ -156,12 +156,12 @@ func (p *program) revocation(name string, r quorumlock.Revocation, readers int) 
 	done, ends, then := "revoked "+quoted+" of "+called(r.Holder, readers), "ends", "or when the holder notices"
 	switch {
 	case r.Holder == (quorumlock.Holder{}):
-		p.line("nobody holds %s", quoted)
+		p.line("%s is not held", quoted)
 		return nil
 	case r.Holder.Owner == nobody:
-		done, ends, then = "the leases of the readers of "+quoted+" were revoked before", "end", "and nobody gets it before"
+		done, ends, then = "the leases of the readers of "+quoted+" were revoked before", "end", "and no other client gets it before"
 	case readers > 0:
-		then = "and nobody gets it before"
+		then = "and no other client gets it before"
 	}
 	p.line("%s: %s at the latest at %s, in %s, %s", done, ends, stamp(r.Until), short(time.Until(r.Until)), then)
 	return nil

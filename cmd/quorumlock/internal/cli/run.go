@@ -104,14 +104,14 @@ lock was lost, and 69 when too few nodes answer.`,
 
 func (o *runOptions) register(f *pflag.FlagSet) {
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
-	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: for ever)")
+	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: forever)")
 	f.BoolVar(&o.shared, "shared", false, "take a shared lease, beside other readers:\nnobody has NAME alone meanwhile")
 	f.IntVar(&o.permits, "permits", 0, "take one of `N` permits, 1 to 1024:\nN commands run at once")
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
 	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and\nQUORUMLOCK_SENTINEL_PASSWORD in the command's\nenvironment; quorumlock itself gets them")
-	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when somebody asks\nfor the lock (ask-release)")
+	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when another client\nasks for the lock (ask-release)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 }
 
@@ -119,7 +119,7 @@ func (o *runOptions) register(f *pflag.FlagSet) {
 func (o *runOptions) checkKind(names int, permits bool) error {
 	switch {
 	case o.shared && permits:
-		return usagef("--shared and --permits together: a permit is no read lock; leave one of them out")
+		return usagef("--shared and --permits together: a permit is not a read lock; leave one of them out")
 	case o.shared && names > 1:
 		return usagef("--shared with %d names: it takes one; leave --shared out, or let each command run the next, "+
 			"in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND; a script between the two needs --keep-password", names)
@@ -157,7 +157,7 @@ func (o *runOptions) complete(command string) error {
 	}
 	switch {
 	case o.ttl < minRunTTL || o.ttl > config.MaxTTL:
-		return usagef("--ttl %v: must be %v to %v, because the command has to end within the lease; 10s is the default",
+		return usagef("--ttl %v: must be %v to %v, because the command must end within the lease; 10s is the default",
 			o.ttl, minRunTTL, config.MaxTTL)
 	case o.grace > o.ttl/2:
 		return usagef("--grace %v: must be at most half of --ttl %v, or the command would be stopped between two renewals; give %v or less, or a longer --ttl",

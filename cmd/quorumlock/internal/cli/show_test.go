@@ -207,7 +207,7 @@ func TestWatchFollowsTheHoldersOfALock(t *testing.T) {
 
 	o := invoke(t, addrs, "watch", "--every", "1ms", "job")
 	assert.Equal(t, exitUsage, o.code)
-	assert.Contains(t, o.stderr, "has to be within 50ms … 1m0s")
+	assert.Contains(t, o.stderr, "must be within 50ms … 1m0s")
 }
 
 func TestWatchPrintsALineForPeople(t *testing.T) {

@@ -206,7 +206,7 @@ func (s *supervisor) pass(signal os.Signal) {
 	number, _ := signal.(syscall.Signal)
 	switch number {
 	case signalStop:
-		s.note("a command that holds a lock is not suspended: it goes on")
+		s.note("a command that holds a lock is not suspended: it continues")
 	case signalContinue:
 		s.group.Resume()
 	default:

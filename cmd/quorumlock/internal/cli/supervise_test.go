@@ -186,7 +186,7 @@ func TestSignalsGoToTheGroupAndThoseOfJobControlDoNot(t *testing.T) {
 	assert.False(t, lost)
 	assert.Equal(t, []string{"interrupt at 0s", "user defined signal 1 at 0s"}, g.got)
 	assert.Equal(t, 1, g.resumed)
-	assert.Equal(t, []string{"a command that holds a lock is not suspended: it goes on"}, notes)
+	assert.Equal(t, []string{"a command that holds a lock is not suspended: it continues"}, notes)
 }
 
 func TestARiskIsToldOnceAndSoIsItsEnd(t *testing.T) {

@@ -27,7 +27,7 @@ func diagnose(ctx context.Context, option rueidis.ClientOption, err error) *Find
 		f.Code, f.Problem = CodePassword, "the node refuses the user or the password: "+text
 		f.Fix = "give --username and --password, or --password-file, as the node's ACL has them"
 	case strings.HasPrefix(text, "NOPERM"):
-		f.Code, f.Problem, f.Fix = CodeMissingRights, text, "give the user the rights in docs/reference.md#access-rights"
+		f.Code, f.Problem, f.Fix = CodeMissingRights, text, "give the user the rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"
 	case strings.HasPrefix(text, "LOADING"):
 		f.Code, f.Problem, f.Fix = CodeLoading, "the node reads its data from disk and answers nothing else", "wait, and ask again"
 	case errors.As(err, &unknown), errors.As(err, &invalid):
@@ -60,13 +60,13 @@ func other(err error) (code, problem, fix string) {
 		return CodeUnreachable, "the node does not answer: " + err.Error(),
 			"start the server, or fix the address, the network or the firewall between; end a server that hangs"
 	case rueidis.IsParseErr(err):
-		return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
+		return CodeNotRedis, "the server at this address is not Redis: " + err.Error(), "fix the address in --nodes"
 	}
 	if _, answered := rueidis.IsRedisErr(err); answered {
 		code, _, fix := causeOf(err.Error())
 		return code, "the node refuses to work: " + err.Error(), fix
 	}
-	return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
+	return CodeNotRedis, "the server at this address is not Redis: " + err.Error(), "fix the address in --nodes"
 }
 
 // dropped reports whether an error is the end of a connection and no more.

@@ -68,7 +68,7 @@ func JudgeFailover(f Failover) FailoverReport {
 	case f.NotWritable != "":
 		r.Row, r.Meaning = RowNotTried, "nothing could be written"
 		j.add(Fail, 0, CodeNotWritable, "the first write failed, so nothing was tried: "+f.NotWritable,
-			"list an endpoint that leads to the master, and give the user the rights in docs/reference.md#access-rights")
+			"list an endpoint that leads to the master, and give the user the rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights")
 	default:
 		fenced := j.fence(n)
 		r.row(n, fenced)
@@ -97,14 +97,14 @@ func (j *judge) fence(n Node) (fenced bool) {
 			second = "add a second replica and "
 		}
 		j.add(Warn, 0, CodeNeverFenced,
-			"writes are never fenced: INFO shows no min_slaves_good_slaves, so a master that is cut off from its replicas goes on to acknowledge writes",
+			"writes are never fenced: INFO shows no min_slaves_good_slaves, so a master that is cut off from its replicas continues to acknowledge writes",
 			fmt.Sprintf("%sset min-replicas-to-write %d and min-replicas-max-lag 1 on all servers of the service, or %s", second, most, threeNodes))
 		return false
 	}
 	fenced = true
 	if least := number(n.MinReplicas); n.MinReplicas != "set" && least < most {
 		fenced = false
-		j.add(Warn, 0, CodeFewReplicas, fmt.Sprintf("min-replicas-to-write %d is too few for %s: a master that is cut off together with %d of them goes on to acknowledge writes",
+		j.add(Warn, 0, CodeFewReplicas, fmt.Sprintf("min-replicas-to-write %d is too few for %s: a master that is cut off together with %d of them continues to acknowledge writes",
 			least, counted(n.Replicas, "replica"), least), fmt.Sprintf("set min-replicas-to-write %d on all servers of the service", most))
 	}
 	if n.Replicas == 1 {
@@ -142,7 +142,7 @@ func (r *FailoverReport) row(n Node, fenced bool) {
 		r.Row, r.Meaning = RowSplit, "two masters at the same time, for longer than min-replicas allows"
 		r.Advice = notAlone
 	case fenced:
-		r.Row, r.Meaning = RowFenced, "a failover group with min-replicas: an old master stops to take writes by itself"
+		r.Row, r.Meaning = RowFenced, "a failover group with min-replicas: an old master stops taking writes by itself"
 		r.Advised = fenceWindow(n)
 		r.Advice = guardFor(r.Advised) + sameOnAll + fmt.Sprintf("the window is min-replicas-max-lag (%v) and %v", n.MaxLag, fenceDelay)
 		if n.MaxLag == 0 {
@@ -184,7 +184,7 @@ func (j *judge) course(f Failover, r FailoverReport, fenced bool) {
 	case !r.RunIDChanged && f.Before.RunID != "":
 		j.add(Fail, 0, CodeRunIDKept, "run_id does not change on a failover: the restart guard cannot see it", notAlone)
 	case r.Old == OldMoved:
-		j.add(Fail, 0, CodeMoved, "the connection of before leads to the new master: a client reads run_id when it connects and every 10 s, and until then the new master gives votes without a quarantine", notAlone)
+		j.add(Fail, 0, CodeMoved, "the connection of before leads to the new master: a client reads run_id when it connects and every 10 s, and until then the new master grants locks without a quarantine", notAlone)
 	}
 	if r.Window > 0 {
 		level, fix := Note, "give a window that is longer than that"

@@ -106,10 +106,10 @@ func (j *judge) kind(i int, n Node) {
 		j.add(Fail, i, CodeSentinel, "the node is a Sentinel, which keeps no locks", "list the masters themselves, or the group as sentinel:SET@SENTINELS")
 		return
 	default:
-		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the votes are not independent", "list stand-alone masters, or one slot of the cluster as a node: slot:{TAG}@NODES, see docs/managed.md")
+		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the servers do not fail independently", "list stand-alone masters, or one slot of the cluster as a node: slot:{TAG}@NODES, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md")
 	}
 	if n.Role != "" && n.Role != "master" {
-		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and has no vote of its own", "list the master only")
+		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+"and does not count as a node", "list the master only")
 	}
 	if len(n.Others) > 0 {
 		j.add(Fail, i, CodeSeveralServers, "the address leads to several servers: connections have reached run_id "+n.RunID+" and "+n.Others[0],
@@ -119,7 +119,7 @@ func (j *judge) kind(i int, n Node) {
 		j.add(Fail, i, CodeOldVersion, "the server is Redis "+n.Version+", and locks need "+wire.OldestServer+" or later", "upgrade it")
 	}
 	if n.Loading {
-		j.add(Fail, i, CodeLoading, "the node reads its data from disk and does not vote yet", "wait, and ask again")
+		j.add(Fail, i, CodeLoading, "the node reads its data from disk and grants no locks yet", "wait, and ask again")
 	}
 	if n.Unchecked != "" {
 		fix := "give the user +info"
@@ -157,7 +157,7 @@ func (j *judge) rights(i int, n Node) {
 	}
 	if len(missing) > 0 && n.Mode != "sentinel" {
 		j.add(Fail, i, CodeMissingRights, "the user lacks rights that locks need: "+strings.Join(missing, " "),
-			"give the user "+strings.Join(missing, " ")+", see docs/reference.md#access-rights")
+			"give the user "+strings.Join(missing, " ")+", see https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights")
 	}
 }
 
@@ -169,7 +169,7 @@ func (j *judge) data(i int, n Node) {
 	if n.MaxMemory && n.Eviction != "noeviction" {
 		level, problem := Warn, "the node may evict locks to make room"
 		if j.settings.Guard > 0 {
-			level, problem = Fail, "the node may evict locks unseen, so with the restart guard it does not vote"
+			level, problem = Fail, "the node may evict locks unseen, so with the restart guard it grants no locks"
 		}
 		j.add(level, i, CodeEviction, problem+" (maxmemory-policy "+n.Eviction+")", "set maxmemory-policy noeviction")
 	}
@@ -222,7 +222,7 @@ func (j *judge) replicas(i int, n Node) {
 		needs = n.MinReplicas
 	}
 	j.add(level, i, CodeMinReplicas, fmt.Sprintf("the node refuses locks while fewer replicas than min-replicas-to-write follow it: it needs %s and has %d",
-		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a service behind one address it bounds how long an old master goes on, see docs/managed.md")
+		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a service behind one address it bounds how long an old master goes on, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md")
 }
 
 func counted(n int, what string) string {
@@ -237,10 +237,10 @@ func (j *judge) guard(i int, n Node) {
 	switch given := j.settings.Guard; {
 	case given == 0 && n.Marker == 0:
 	case n.Marker == 0, given == n.Marker && n.Process != n.RunID:
-		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new or was restarted: from the first client with the restart guard on, it does not vote for %v", given),
+		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new or was restarted: from the first client with the restart guard on, it grants no locks for %v", given),
 			"start the clients and wait. For the very first deployment, WithTrustEmptyNodes skips it")
 	case given == n.Marker && n.Quarantine > 0:
-		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and does not vote for %v more: it is new, may have lost locks, or its clock stepped",
+		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and grants no locks for another %v: it is new, may have lost locks, or its clock stepped",
 			n.Quarantine.Round(100*time.Millisecond)), "wait")
 	case given == n.Marker:
 	case given == 0 && n.Binds <= 0:
@@ -248,15 +248,15 @@ func (j *judge) guard(i int, n Node) {
 			fmt.Sprintf("give --restart-guard %v to check for it", n.Marker))
 	case given == 0:
 		life := (n.Marker + looks) * 101 / 100
-		j.add(Fail, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here, so the node does not vote for clients without it. "+
-			"One was last here about %v ago, and if none comes, the guard ends in %v", n.Marker, max(life-n.Binds, 0).Round(time.Second), n.Binds.Round(time.Second)),
-			fmt.Sprintf("give --restart-guard %v, and WithRestartGuard to every client; or stop all clients with it and wait, see docs/runbook.md#turn-the-restart-guard-off", n.Marker))
+		j.add(Fail, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here, so the node grants no locks to clients without it. "+
+			"One last connected about %v ago; if none connects again, the guard ends in %v", n.Marker, max(life-n.Binds, 0).Round(time.Second), n.Binds.Round(time.Second)),
+			fmt.Sprintf("give --restart-guard %v, and WithRestartGuard to every client; or stop all clients with it and wait, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#turn-the-restart-guard-off", n.Marker))
 	case n.Binds <= 0:
-		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the restart guard of this node stood at %v: from the first client with %v on, it does not vote for that time",
+		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the clients of this node have used a restart guard of %v: from the first client with %v on, it grants no locks for that time",
 			n.Marker, given), "start the clients and wait")
 	default:
-		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the restart guard of this node stands at %v, not %v, so the node does not vote", n.Marker, given),
-			"give all clients the same time; \"Change maxTTL\" in docs/runbook.md says how")
+		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the other clients of this node use a restart guard of %v, and this one %v, so the node grants it no locks", n.Marker, given),
+			"give all clients the same time, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#change-maxttl")
 	}
 }
 
@@ -265,7 +265,7 @@ func (j *judge) guard(i int, n Node) {
 func (j *judge) registers(i int, n Node) {
 	days := func(d time.Duration) string { return counted(int(d/(24*time.Hour)), "day") }
 	const cost = "until the clock gets there, names cost one more round trip for each lease and their registers stay in memory"
-	const fix = `see "Registers that are far ahead" in docs/runbook.md before anything is changed: what is done wrong there makes tokens go back`
+	const fix = `read https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#registers-that-are-far-ahead before you change anything: a mistake makes tokens go back`
 	if n.BaseAhead > farAhead {
 		j.add(Warn, i, CodeBaseAhead, "the base of the fencing registers is "+days(n.BaseAhead)+" ahead of the node's clock, which was wrong once: "+cost, fix)
 	}

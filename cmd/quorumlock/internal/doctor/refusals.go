@@ -60,5 +60,5 @@ func causeOf(text string) (code, problem, fix string) {
 		return CodeNoCommand, "the server does not have it under this name",
 			"take the rename-command for it out of the server's configuration, or name the server itself where a proxy answers"
 	}
-	return CodeRedisAnswered, "the server refuses it: " + text, `look at the server's log, and at "Errors of nodes" in docs/reference.md`
+	return CodeRedisAnswered, "the server refuses it: " + text, `look at the server's log, and at https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#errors-of-nodes`
 }

@@ -26,7 +26,7 @@ func (j *judge) pairs() {
 				j.add(Fail, i, CodeReplicaOf, "the nodes are not independent: this node and "+with+" share one data set, "+relation(a, b),
 					"list independent masters")
 			case a.Former != "" && a.Former == b.ReplID, b.Former != "" && b.Former == a.ReplID:
-				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were master and replica once", "make sure that they are never made master and replica again")
+				j.add(Warn, i, CodeFormerReplica, "this node and "+with+"were once master and replica", "make sure that they never become that again")
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func (j *judge) lists(i int, n Node) {
 	for _, text := range slices.Sorted(maps.Keys(n.InUse)) {
 		if other, ok := wire.ParseAnnouncement(text); ok && quorum.Apart(len(j.nodes), ids, other.Nodes, other.IDs) {
 			apart := wire.Apart(strings.Join(addrs, ", "), other.Addrs)
-			j.add(Warn, i, CodeOtherList, fmt.Sprintf("%s. The others were last here %v ago", apart.Problem, n.InUse[text].Round(time.Second)), apart.Fix)
+			j.add(Warn, i, CodeOtherList, fmt.Sprintf("%s. The others last connected %v ago", apart.Problem, n.InUse[text].Round(time.Second)), apart.Fix)
 			return
 		}
 	}
@@ -78,7 +78,7 @@ func (j *judge) clocks() {
 		for i, n := range j.nodes {
 			if off := n.Clock - median; n.Answers() && n.RoundTrip > 0 && off.Abs() > MaxSkew+n.RoundTrip {
 				j.add(Warn, i, CodeClock, fmt.Sprintf("the clock of the node is %v off the median of the nodes", off.Round(10*time.Millisecond)),
-					"synchronise it with a time service that slews, see docs/setup.md#clocks")
+					"synchronise it with a time service that slews, see https://github.com/quorumlock/quorumlock/blob/main/docs/setup.md#clocks")
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func (j *judge) number(r Report) {
 		j.add(Warn, -1, CodeEven, fmt.Sprintf("%d nodes survive as many failures as %d: %d", n, n-1, (n-1)/2), fmt.Sprintf("list %d nodes", n+1))
 	}
 	if r.Voting < r.Quorum {
-		j.add(Fail, -1, CodeNoQuorum, fmt.Sprintf("%d of %d nodes can vote, and a lock needs %d", r.Voting, len(j.nodes), r.Quorum),
+		j.add(Fail, -1, CodeNoQuorum, fmt.Sprintf("%d of %d nodes can grant locks, and a lock needs %d", r.Voting, len(j.nodes), r.Quorum),
 			"see the nodes below")
 	}
 }
