@@ -18,43 +18,35 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Acquire waits until it holds the named lease, or until ctx ends. WithWait bounds the
-// wait independently of ctx.
+// Acquire waits until it holds the named lease, or until ctx ends; WithWait bounds the wait.
+// The lease does not end with ctx. A name is 1 to 512 bytes of valid UTF-8.
 //
-// Callers get a taken name in the order in which they came, whichever client of the same
-// prefix they use: a release reserves the lock for the next waiter, and the node wakes it.
-// Waiters that have died are skipped. A process that is 5 ms or more away from the nodes gets
-// a share of the time, not of the turns: after a lease it waits before it asks again. A
-// process whose round trip is longer than 400 ms, or 40 % of a WithNodeTimeout, may rarely get
-// a lease. A waiter also polls, because a holder may die, a client may release without a
-// wake-up, and nodes may be missing: by jittered exponential backoff, and at the latest when
-// the holder's keys end (see WithRetryBackoff). The order follows the nodes' clocks; faults
-// may disturb it, and it is not guaranteed. A lease may pass to a few more callers of the same
-// process first, for some milliseconds while others wait.
+// When ctx or the time of WithWait ends, the error explains why the last attempt failed: ErrHeld (a
+// *HeldError) or ErrNoQuorum (a *QuorumError), joined with ctx.Err() and context.Cause(ctx) if ctx
+// ended. Acquire returns at once: ErrInvalid (an *InvalidError) for a bad name, option or context;
+// ErrNoQuorum when the list of nodes is wrong, or when a majority is impossible because nodes have
+// refused this Manager from the start (rights, password); ErrClosed; and ErrHeld inside Do or Lead
+// of the same name.
 //
-// When ctx ends, the error is the last obstacle, ErrHeld (a *HeldError) or ErrNoQuorum (a
-// *QuorumError), joined with ctx.Err() and context.Cause(ctx). When the time of WithWait
-// is over, the error is the last obstacle. Acquire returns at once: ErrInvalid (an
-// *InvalidError) for a bad name, option or context; ErrNoQuorum when the list of nodes is wrong,
-// or when so many nodes that have never voted for this Manager refuse it (rights, password) that
-// the others are no majority; ErrClosed; and ErrHeld inside Do or Lead of the same name, with
-// their context. It waits, by the backoff, for an operator to repair nodes that have voted before,
-// and the log warns once a minute. Failed attempts are released on every node, even after ctx
-// has ended.
+// Callers get a taken name roughly in the order in which they came, in all processes of the same
+// prefix: a release reserves the lock for the next waiter, and the node wakes it. Distant
+// processes, 5 ms or more away from the nodes, get turns less often. A waiter also polls
+// (WithRetryBackoff). Failed attempts are released on every node.
 //
-// A name is 1 to 512 bytes of valid UTF-8. The lease does not end with ctx. It is not
-// reentrant: a caller that asks for a name which it holds waits for itself, and a warning
-// in the log says so.
+// A lease is not reentrant: a caller that asks for a name which it holds waits for itself, and a
+// warning in the log says so.
 func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return acquire(ctx, m, name, opts, true)
 }
 
-// TryAcquire does not wait for a holder. If several callers ask at the same instant and none
-// gets a majority, chance chooses one of those with votes: it asks again until the others have
-// released theirs, for at most two node timeouts, and the others get ErrHeld. TryAcquire
-// returns ErrHeld (a *HeldError) when another holder has the name, or other callers ask or
-// wait for it; ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
-// within the node timeout; and otherwise what Acquire returns.
+// TryAcquire asks once for the named lease, and does not wait for a holder. It returns ErrHeld (a
+// *HeldError) when another holder has the name, or other callers ask or wait for it, and
+// ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts within the node
+// timeout. All other errors are as for Acquire.
+//
+// If several callers ask at the same instant and none gets a majority, one caller that holds votes
+// wins at random: it asks again until the others have released theirs, for at most two node
+// timeouts, and the others get ErrHeld.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return acquire(ctx, m, name, opts, false)
 }

@@ -10,24 +10,17 @@ import (
 // ending reports whether Close has begun.
 func (l *life) ending() bool { return l.work.Err() != nil }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, and releases every lease under which
-// no function runs, as its own Release does, but without a look whether the nodes had lost its keys: stop
-// the work under it before Close.
+// Close refuses new calls, ends waiting calls with ErrClosed, releases every lease under which no
+// function runs, and ends the connections. Stop the work under such leases first, and give ctx a
+// deadline.
 //
-// It waits for the functions of Do, Lead and their kin as http.Server.Shutdown waits for handlers. Their
-// contexts end at once, with the cause ErrClosed. Their leases are renewed until they have returned, so
-// that no successor works at the same time; they may also release or detach them. Functions that run on
-// when ctx ends lose their leases then, and the keys stay until they expire, for at most a TTL: give ctx
-// a deadline. A function that calls Close itself waits for itself until then.
+// Close waits for the functions of Do, Lead and DoAll. Their contexts end at once, with the cause
+// ErrClosed, and their leases are renewed until they return. When ctx ends first, their locks
+// expire within a TTL. A function that calls Close waits for itself until then.
 //
-// Close then ends the connections, and waits for every goroutine of the Manager, while a node answers
-// releases. It gives up an unreachable node at once, and a silent one after a second. Each lease gets
-// its last event before the subscriptions end, if need be in the place of earlier ones. Last come log
-// handlers, span processors and instruments. When ctx ends, Close stops waiting for them, and returns
-// within 0.4 s; if ctx had ended before the call, it waits 100 ms for functions, and for nodes. Close returns ctx's cause if the end of ctx left something undone;
-// a warning counts the keys that remain, and keep names taken until they expire. Close is idempotent:
-// later and concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is ErrInvalid,
-// and closes nothing.
+// Close returns ctx's cause if the end of ctx left something undone, and a warning counts the locks
+// that remain. Later and concurrent calls wait for the first and return nil, or ctx's cause. A nil
+// ctx is ErrInvalid.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()

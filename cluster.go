@@ -12,23 +12,22 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// NewCluster connects to a whole Redis Cluster and returns a Manager that spreads the names over its masters: for more
-// leases than one server carries. o is what the program gives to rueidis.NewClient: seeds, password, TLS, dial function.
-// List five nodes of the cluster, at least three, and the same ones on every client: a majority of them must name the
-// master of a slot. For names that need no more than one server, ClusterSlot is lighter.
+// NewCluster connects to a whole Redis Cluster and returns a Manager that spreads the names over
+// its masters: for more leases than one server carries. o is the option for rueidis.NewClient:
+// seeds, password, TLS, dial function. List five nodes of the cluster, at least three, and the same
+// ones on every client. For names that need no more than one server, ClusterSlot is lighter.
 //
-// A name is in one of 16 buckets: by the hash of the name, or of its {tag} as in Redis Cluster. Each bucket has one hash
-// slot, and is a failover group as of ClusterSlot, so NewCluster needs WithRestartGuard and WithFailover, the same ones on every
-// client; docs/cluster.md says how to start and grow. The names of a bucket are not granted for the time of the guard
-// after its master has changed; leases that are held continue, and so do the other buckets. AcquireAll needs names of one bucket:
-// give them one {tag}. WithPrefix has no brace.
+// A name is in one of 16 buckets: by its hash, or the hash of its {tag}. Each bucket has one hash
+// slot and is a failover group, so NewCluster needs WithRestartGuard and WithFailover. After a
+// bucket's master has changed, its names are not granted for the time of the guard; leases that are
+// held continue. AcquireAll needs names of one bucket, so give them one {tag}. docs/cluster.md says
+// how to start and grow.
 //
-// Manager.Nodes, events and errors have a node for each bucket, with its number. NewCluster and Manager.Ready succeed while more than half
-// of the buckets can be used: a call for a name of another one waits, or returns ErrNoQuorum. Manager.List scans one bucket
-// after the other.
+// Manager.Nodes, events and errors have one node for each bucket. NewCluster and Manager.Ready
+// succeed while more than half of the buckets are usable.
 //
-// NewCluster returns the errors of New, and ErrInvalid (an *InvalidError) for fewer than three seeds: its text lists the
-// nodes of the cluster. ctx bounds NewCluster alone.
+// NewCluster returns the errors of New, and ErrInvalid (an *InvalidError that lists nodes of the
+// cluster) for fewer than three seeds. ctx bounds NewCluster alone.
 func NewCluster(ctx context.Context, o rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	if ctx == nil {
 		return nil, errNilContext()

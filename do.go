@@ -8,23 +8,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Do acquires the lease as Acquire does, runs fn, and releases the lease when fn has
-// returned or panicked. fn's context ends with ctx or with the lease, whichever is first;
-// context.Cause returns which. fn must return then: Do waits for it. If the lease has
-// ended before, fn is not called.
+// Do acquires the lease as Acquire does, runs fn, and releases the lease when fn has returned or
+// panicked. fn's context ends with ctx or with the lease, whichever is first; context.Cause returns
+// which. fn must return then: Do waits for it. Close ends fn's context as well, with the cause
+// ErrClosed.
 //
-// Close ends fn's context as well, with the cause ErrClosed. It waits until fn has returned, and renews
-// the lease until then, at most until its own context ends.
+// Do returns fn's error. If the lease did not last until fn returned, that error is joined with
+// ErrLost (a *LostError); and with ErrClosed if Close began before fn returned. A release that no
+// majority confirmed is only logged, because the work was done under the lease.
 //
-// It returns fn's error. When the lease did not last until fn returned, that error is
-// joined with ErrLost (a *LostError); and with ErrClosed if Close began before fn returned. A
-// release that no majority of the nodes confirmed is logged and not returned: the work
-// was done under the lease, and its keys expire by themselves. A nil fn is ErrInvalid.
-//
-// errors.Is of Do's error with an error of this package is about Do's own lease: ErrHeld and
-// ErrNoQuorum mean that it was not acquired, and fn did not run. If fn's error is such an error
-// of another call, Do returns a *FuncError, which has it in its field Err and does not show it
-// to errors.Is and errors.As. Any other error of fn is returned as it is.
+// errors.Is of Do's error with an error of this package is about Do's own lease: after ErrHeld and
+// ErrNoQuorum, fn did not run. If fn returns such an error of another call, Do returns it as a
+// *FuncError, which hides it from errors.Is and errors.As. Any other error of fn is returned as it
+// is.
 func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return errNilFunction()
@@ -50,18 +46,18 @@ func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context
 	return joinCause(m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) }))
 }
 
-// Lead campaigns for the lease until ctx ends, and runs fn in each term, with a context
-// that ends with ctx or with the lease. When the lease is lost, Lead waits for fn to
-// return, whatever fn returns, and campaigns again. When fn returns while the lease is
-// held, Lead releases the lease and returns fn's error, as Do does. WithWait bounds each campaign.
+// Lead campaigns for the lease until ctx ends, and runs fn in each term, with a context that ends
+// with ctx or with the lease. When the lease is lost, Lead waits for fn to return, and campaigns
+// again. When fn returns while the lease is held, Lead releases the lease and returns fn's error,
+// as Do does.
 //
-// With Permits(n), up to n candidates lead at the same time, each in a slot of its own (Lease.Slot). A candidate
-// may lead in another slot after a loss. Shared is ErrInvalid.
+// With Permits(n), up to n candidates lead at the same time, each in a slot of its own
+// (Lease.Slot), which may change after a loss. Shared is ErrInvalid.
 //
-// When ctx ends, Lead releases, and returns ctx.Err() and context.Cause(ctx) joined with
-// fn's error, or with the error that kept Lead from the lease. It also returns the errors
-// that Acquire returns at once or at WithWait's bound, and ErrInvalid for a nil fn. After a
-// loss, an error of fn is logged.
+// When ctx ends, Lead releases, and returns ctx.Err() and context.Cause(ctx) joined with fn's
+// error, or with the reason why it did not get the lease. It also returns the errors that Acquire
+// returns at once or at the bound of WithWait, which limits each campaign. After a loss, an error
+// of fn is logged.
 func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return errNilFunction()

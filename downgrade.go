@@ -14,17 +14,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Downgrade gives an exclusive lease up for a shared one of the same name, without a moment in which another
-// writer could get it: for a writer that continues as a reader. l ends as released before the nodes are asked,
-// so work under it must stop before the call. The lease that is returned is a new one, with the same
-// options and a larger token; readers that wait at the head of the queue join it. Where a majority of the nodes
-// had lost the keys of l, another writer may have had the name before the new lease.
+// Downgrade replaces an exclusive lease by a shared one of the same name, and no other writer gets
+// the name in between. l ends as released before the nodes are asked, so stop the work under it
+// first. The new lease has the same options and a larger token.
 //
-// It asks the nodes once. After an error nothing is held, and the name is released: ErrNoQuorum (a
-// *QuorumError) when too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first, or
-// ErrHeld, joined with ErrLost, when another holder has the name on too many of them. A context that the end of l
-// itself ends, such as its own or that of Do, is no reason to stop. It returns ErrLost or ErrReleased when l has ended before,
-// and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
+// It asks the nodes once. After an error the name is released: ErrNoQuorum (a *QuorumError) when
+// too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first; ErrHeld
+// joined with ErrLost when another holder has the name. It returns ErrLost or ErrReleased when l
+// has ended before, and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
 func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()

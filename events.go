@@ -210,17 +210,15 @@ func lostReason(r quorum.Reason) LostReason {
 	}
 }
 
-// Subscription delivers the events of all leases of a Manager, or those of some kinds; those
-// of one lease in the order in which they happened.
+// Subscription delivers the events of all leases of a Manager, or events of some kinds. The events
+// of one lease arrive in the order in which they happened.
 //
-// The watchdog never waits for a reader, so a reader that is slow misses events once the
-// buffer is full. A Lost is never among these: losses that do not fit wait in memory until the
-// buffer has room, one for each lease that was lost. A Released gives way to the end of another
-// lease only. Of the other events the newest replaces the oldest, or is dropped itself if the
-// buffer is full of ends.
+// A slow reader misses events once the buffer is full, but never a Lost: losses that do not fit
+// wait in memory, one for each lease. A Released gives way only to the end of another lease. Of the
+// other events the newest replaces the oldest, or is dropped if the buffer is full of ends.
 //
-// After the Manager's Close, the channel still delivers the events in its buffer, in which
-// the ends of leases have priority; a Lost that has found no room until then is dropped.
+// After the Manager's Close, the channel still delivers the events in its buffer, in which the ends
+// of leases have priority.
 type Subscription struct{ of *bus.Subscription[Event] }
 
 // C returns the channel of events. Close closes it, and so does the Manager when it has

@@ -20,18 +20,18 @@ import (
 // lock.
 type Handle string
 
-// Detach ends the lease here and keeps its lock for another process, which calls Manager.Resume with the
-// handle within keep: nobody else gets the name in between. The lease is over before Detach returns: stop
-// the work under it first. keep is 100 ms to 24 h, and with WithRestartGuard at most the time of the guard
-// (less the window of WithFailover). If nobody resumes, the lock is free after keep, also with WithMinHold.
+// Detach ends the lease here and keeps its lock for another process, which calls Manager.Resume
+// with the handle within keep. No other client gets the name in between. Stop the work under the
+// lease first.
 //
-// It waits for every node, for a node timeout at most, so that no node keeps the lock later than the handle is used.
+// keep is 100 ms to 24 h, and with WithRestartGuard at most the time of the guard less the window
+// of WithFailover. If no process resumes, the lock is free after keep. Detach waits for every node,
+// for a node timeout at most. Err is ErrDetached afterwards, which is an ErrReleased.
 //
-// It returns ErrLost or ErrReleased when the lease has ended before; ctx.Err() and ctx's cause when ctx ended
-// before every node had confirmed; ErrNoQuorum when too few nodes have
-// confirmed within the node timeout, joined with ErrLost when so many have lost
-// the key that another client may have had the lock; the lock is then released; and ErrInvalid for keep out of bounds,
-// a shared lease or a permit, and a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
+// It returns ErrLost or ErrReleased when the lease has ended before; ctx.Err() and ctx's cause when
+// ctx ended before every node had confirmed; ErrNoQuorum when too few nodes confirmed, joined with
+// ErrLost when another client may have had the lock: the lock is then released; and ErrInvalid for
+// a bad keep, a shared lease, a permit or a nil ctx, which end nothing.
 func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
 	if ctx == nil {
 		return "", errNilContext()
@@ -85,16 +85,15 @@ func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
 	return errs.Several(err.Error(), l.m.lostNow(l.Name(), l.token, why, nodeErrors(e, problems)...), err)
 }
 
-// Resume takes over a lease that was detached (Lease.Detach), usually in another process. The lease that
-// it returns is a new one, with a larger token: nobody else has had the name in between. Options are
-// those of Acquire; WithWait is refused, because Resume asks once.
+// Resume takes over a lease that was detached (Lease.Detach), usually in another process. It
+// returns a new lease with a larger token, and no other client has had the name in between. Options
+// are those of Acquire, but WithWait is refused, because Resume asks once.
 //
-// Of several calls with copies of one handle one gets the lease, also if they come at one instant; this takes
-// two node timeouts at most. The others get ErrLost (a *LostError, joined with a *HeldError), as does a call
-// after the keys have ended or were revoked. It returns ErrNoQuorum (a *QuorumError) when too few nodes
-// answered, and ctx.Err() when ctx ended first: it may be repeated, and the nodes that it got keep the lock for
-// that for a TTL. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
-// for concurrent use.
+// If several calls use copies of one handle, one gets the lease. The others get ErrLost (a
+// *LostError, joined with a *HeldError), as does a call after the keys have expired or were
+// revoked. It returns ErrNoQuorum (a *QuorumError) when too few nodes answered, and ctx.Err() when
+// ctx ended first; both may be repeated within a TTL. It returns ErrInvalid for a text that is not
+// a handle, and for a handle of another prefix.
 func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
 	held, err := m.parseHandle(ctx, h)
 	if err != nil {

@@ -291,13 +291,13 @@ type LeaseStatus struct {
 	Nodes     []*NodeError  // the latest errors, of the nodes that have one
 }
 
-// Leases returns the leases that this Manager holds, in no order, for a page that people look at. It reads memory,
-// sends no request and never blocks; for 10,000 leases that takes some 10 ms of processor time. It is no check: work under a lease asks
-// Lease.Valid. It is empty after Close.
+// Leases returns the leases that this Manager holds, in no order, for a page that people look at.
+// It reads memory, sends no request and never blocks; for 10,000 leases it takes some 10 ms of
+// processor time. Work under a lease calls Lease.Valid instead. It is empty after Close.
 //
-// Wanted counts the callers of this process at once. What the nodes say of others comes with the answers to the
-// next renewal after the first call that has shown the lease: before it, Waiters may be missing and Asked is false. From then on
-// the Manager keeps some 250 bytes more for that lease, with three nodes. The program that has the lease learns nothing of the call.
+// Wanted counts the callers of this process at once, and others from the first renewal after the
+// first call of Leases. From then on the Manager keeps some 250 bytes more for each lease, with
+// three nodes.
 func (m *Manager) Leases() []LeaseStatus {
 	all := []LeaseStatus{}
 	for _, sh := range m.shards {

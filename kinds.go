@@ -13,49 +13,39 @@ import (
 // ErrInvalid, as does a call with both kinds.
 type Kind struct{ kind config.Kind }
 
-// Shared asks for a shared lease: a read lock. Any number of callers, in any processes, hold shared leases of a
-// name together, and no caller holds it exclusively at the same time: a call without Shared is the write lock of the same
-// name. A *HeldError says of a shared holder how many there are.
+// Shared asks for a shared lease: a read lock. Any number of callers, in any processes, hold shared
+// leases of a name together, and no caller holds it exclusively at the same time: a call without
+// Shared is the write lock of the name.
 //
-// Writers and readers get the name in the order in which they came. Readers that come after a waiting writer wait
-// for it (for some 3 s, if its process is stopped). The readers before it, or between two writers, get the name
-// together. So both wait only for the leases before them. A reader that holds its lease for hours keeps a writer
-// out for hours: WithMaxHold ends it, and Lease.Wanted tells it that somebody waits. TryAcquire returns ErrHeld
-// also when a writer waits.
+// Writers and readers get the name in the order in which they came. Readers that come after a
+// waiting writer wait for it, and TryAcquire returns ErrHeld then. A reader that holds its lease
+// for hours keeps a writer out for hours: WithMaxHold ends it, and Lease.Wanted reports the waiting
+// writer.
 //
-// The fencing token of a shared lease is larger than that of every writer before it, and smaller than that
-// of every writer after it. Readers between the same two writers have the same token, or the later ones a
-// larger one, if an attempt to write failed in between.
+// The fencing token of a shared lease is larger than the token of every writer before it, and
+// smaller than the token of every writer after it. Readers between the same two writers may have
+// the same token.
 //
-// There is no upgrade: two readers that each wait for the other to leave would wait forever. To read
-// first and perhaps write, hold another name as well that all writers take, release the shared lease, and
-// acquire the name. Inside Do or Lead of the same name a call returns ErrHeld at once, also if both are shared:
-// the call might wait behind a writer that waits for its own caller.
-//
-// Clients of other Redlock libraries, and of this one before it had shared leases, are kept out by
-// readers, and keep them out. They do not queue with readers, or leave the queue, and then poll.
+// A reader cannot become a writer: release the shared lease and acquire the name. Inside Do or Lead
+// of the same name a call returns ErrHeld at once. Clients of other Redlock libraries exclude
+// readers and are excluded by them, but do not queue with them.
 func Shared() Kind { return Kind{config.Kind{Shared: true}} }
 
-// Permits asks for one of n permits of the name, 1 to 1024: a semaphore. At most n leases of the name are
-// valid at any time. With Lead, it elects up to n leaders.
+// Permits asks for one of n permits of the name, 1 to 1024: a semaphore. At most n leases of the
+// name are valid at any time. With Lead, it elects up to n leaders. For Inspect and Observe, n is
+// how many slots they look at.
 //
-// A permit is a lease on one of the slots 0 to n-1 of the name (Lease.Slot), each of which is an exclusive
-// lease of its own: the nodes do not count holders, because a majority of each holder's votes would let more
-// than n of them in. Fencing tokens are ordered within a slot: a resource that checks them keeps the
-// highest token of each slot. Nodes wake waiters in the order in which they came; any waiter may get any slot,
-// and two that are woken together may change places.
+// A permit is an exclusive lease on one of the slots 0 to n-1 of the name (Lease.Slot). Fencing
+// tokens are ordered within a slot: a resource that checks them keeps the highest token of each
+// slot. Nodes wake waiters in the order in which they came, and any waiter may get any slot.
 //
-// Clients with different limits are safe for the largest: a client never takes a slot at or above its own
-// limit. While the one at the head of the queue has a smaller limit than those behind it, slots above its limit
-// stay free. To lower a limit, replace the clients; the slots above end with their leases. A name may be used
-// for permits and for exclusive or shared leases at the same time: they do not exclude each other.
+// Clients with different limits are safe for the largest: a client never takes a slot at or above
+// its own limit. To lower a limit, replace the clients. Permits and leases of other kinds of the
+// same name do not exclude each other.
 //
-// TryAcquire returns ErrHeld (a *HeldError that names the holder of one slot) when no slot is free, and when others
-// wait. Calls at the same instant may take votes from each other: then some of them, in rare cases all, are refused
-// although a slot is free. Inside Do or Lead of the same name a call returns ErrHeld at once: it might wait for its
-// own caller.
-//
-// For Inspect and Observe, n is how many slots they look at.
+// TryAcquire returns ErrHeld when no slot is free or others wait; of calls at the same instant
+// some, in rare cases all, are refused although a slot is free. Inside Do or Lead of the same name
+// a call returns ErrHeld at once.
 func Permits(n int) Kind { return Kind{config.Kind{Permits: true, Limit: n}} }
 
 func (k Kind) acquire(t *config.Terms) { t.Call.Kind = t.Call.Kind.With(k.kind) }

@@ -150,15 +150,14 @@ func (l *Lease) Renewed() <-chan Renewed { return l.watching().renewed }
 // the next. It is closed when the lease ends, as that of Renewed is.
 func (l *Lease) AtRisk() <-chan AtRisk { return l.watching().atRisk }
 
-// Wanted returns a channel that reports how many wait for the lease, and who has asked for it with
-// Manager.AskRelease; the holder may ignore both. It delivers a value now if somebody waits or has
-// asked, and at each change, also when nobody wants the lease any more. A value that was not read is
-// replaced by the next. It is closed when the lease ends, as that of Renewed is.
+// Wanted returns a channel that reports how many callers wait for the lease, and who has asked for
+// it with Manager.AskRelease; the holder may ignore both. It delivers a value now if another caller
+// waits or has asked, and at each change. A value that was not read is replaced by the next. The
+// channel is closed when the lease ends. All callers get the same channel.
 //
-// The channel reports a caller of this process at once, and a change in other processes with the answers
-// to the next renewal: after a third of the TTL, or with WithoutRenewal only when Renew is called. The
-// holder of a shared lease learns of every caller with its next renewal. All callers get the same
-// channel.
+// It reports a caller of this process at once, and a change in other processes with the answers to
+// the next renewal: after a third of the TTL, or with WithoutRenewal only when Renew is called. For
+// a shared lease, all changes come with the next renewal.
 func (l *Lease) Wanted() <-chan Wanted {
 	l.mu.Lock()
 	w := l.watched()
@@ -206,30 +205,16 @@ func (l *Lease) watched() *watch {
 	return l.watch
 }
 
-// Renew extends the lease on every node now and returns when a majority has confirmed. It
-// is the way to keep a lease taken WithoutRenewal, and a way to be sure before a long step.
-// It joins a round that is under way, by another call or in the background.
+// Renew extends the lease on every node and returns when a majority has confirmed: for a lease
+// taken WithoutRenewal, or before a long step. It joins a round that is under way.
 //
-// WithTTL(d) gives the lease another TTL, from this round on: in this round and all later ones, also those
-// in the background, on the nodes, and so in Inspect and for waiters. d has the bounds of an Acquire with WithTTL, and those of WithLockDelay,
-// WithNodeTimeout, WithRestartGuard and WithFailover that follow from it; WithMaxHold and WithMinHold stay as they are. A
-// shorter TTL counts at once, before the first request is sent and whatever the nodes answer: Remaining is at
-// most d less the margins, so that a loss is reported before another client can get the lease. Nodes that the round
-// does not reach keep their keys for the longer TTL. A longer TTL counts when a majority has confirmed it
-// in one round. Until then the lease has the shorter one, and is renewed at its pace; each later round asks for d, also after an
-// error of this call. A node does not count for a longer TTL while a
-// request with the shorter one may be on its way to it over a connection that has broken: until it is older than
-// that TTL by a second. The TTL that the lease has already changes nothing. A
-// lease whose TTL has changed is never passed on inside the process. The next lease, as of Lead or Resume, has the TTL
-// of its own options; that of Downgrade has d.
+// WithTTL(d) gives the lease another TTL, from this round on. A shorter TTL counts at once,
+// whatever the nodes answer. A longer one counts when a majority has confirmed it; each later round
+// asks for it, also after an error.
 //
-// Of concurrent calls with different TTLs the last counts: it begins a round of its own, for whose result
-// the others wait as well.
-//
-// It returns ErrNoQuorum (a *QuorumError) when the round missed its majority: the lease is
-// then at risk and not lost. It returns ErrLost or ErrReleased when the lease has ended,
-// ctx.Err() and ctx's cause when ctx ends first, while the round goes on, and ErrInvalid for
-// a nil ctx and for a TTL out of its bounds, which renew nothing.
+// It returns ErrNoQuorum (a *QuorumError) when no majority confirmed: the lease is then at risk and
+// not lost. It returns ErrLost or ErrReleased when the lease has ended, ctx.Err() and ctx's cause
+// when ctx ends first, and ErrInvalid for a nil ctx or a bad TTL.
 func (l *Lease) Renew(ctx context.Context, opts ...RenewOption) error {
 	if ctx == nil {
 		return errNilContext()
@@ -290,26 +275,15 @@ func (l *Lease) Verify(ctx context.Context) error {
 	return enough(ctx, l.shard().ensemble, "verify", l.Name(), answers)
 }
 
-// Release gives the lease back: it ends at once, and its context and channels say so. Its
-// keys are deleted on every node, and the next waiter gets the lock; WithMinHold may keep
-// the name taken. Release returns when a majority of the nodes has confirmed. Where a caller
-// in this process waits for the same name, the lock may be passed on to it, perhaps after a
-// request to the nodes; Release then returns at once.
+// Release ends the lease and gives its name to the next waiter; WithMinHold may keep the name
+// taken. It returns when a majority of the nodes has confirmed, or at once if a caller of this
+// process gets the lock. A nil ctx is ErrInvalid.
 //
-// It returns ErrLost (a *LostError) when the lease was lost before, and ErrReleased when it
-// was released before, both at once. It also returns ErrLost when the nodes show that the key was gone, or
-// another owner's, on so many of them that another client may have had a majority: Err then returns the
-// same error, and Lost delivers it. nil means that this is excluded by the answers of a majority, unless an
-// answer was lost on the way, came after the key's end, or the lock was passed on, which asks no node.
-// Release returns ErrNoQuorum (a *QuorumError) when too few
-// nodes confirmed within the node timeout, joined with ctx.Err() and ctx's cause when ctx
-// ended first; the deletion then goes on in the background, and keys that it does not reach
-// expire with the TTL. A context that the release itself ends, such as the lease's own or
-// that of Do, is no reason to stop. The lease is over in all these cases. A nil ctx is
-// ErrInvalid, and releases nothing.
-//
-// Of concurrent calls one releases, and the others return ErrReleased, as all do once Close has
-// begun.
+// ErrReleased means that the lease was released before. ErrLost (a *LostError) means that it was
+// lost before, or that the nodes show that another client may have had the lock; Err and Lost say
+// so, too. ErrNoQuorum (a *QuorumError) means that too few nodes confirmed within the node timeout,
+// or before ctx ended (joined with ctx.Err() and ctx's cause): the release continues in the
+// background, and the other keys expire with the TTL.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()

@@ -15,24 +15,19 @@ import (
 )
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
-// waited for, once and in no order, as Inspect returns it. A name that is held all the time is
-// found; one that is acquired or released meanwhile may be missing. Status.Held is false for a name
-// that is just being acquired or released, and for what a crashed holder has left on a minority of
-// the nodes, until that ends.
+// waited for, as Inspect returns it, once and in no order. A name that is held during the whole
+// scan is found. Status.Held is false for a name that is just being acquired or released, or that a
+// crashed holder has left on a minority of the nodes.
 //
-// List looks at the names of all keys of a majority of the nodes, one node after the other, with
-// SCAN in steps of about 250 keys and pauses of 2 ms. So it takes a server about a tenth of its
-// time, and about 10 s for a million keys. Each name that is found costs every node a read, as
-// Inspect does. Stop the iteration when you have what you need; for one name, use Inspect or
-// Observe. The iterator keeps the names that it has found until it ends.
-//
-// The user of the nodes needs the right +scan in addition to those in docs/reference.md. This right
-// shows the names of all keys of a server.
+// List scans all keys of a majority of the nodes, one node after the other, in steps with pauses:
+// about 10 s for a million keys, and a tenth of a server's time. Each name that is found costs
+// every node a read. Stop the iteration when you have what you need; for one name, use Inspect or
+// Observe. The user of the nodes needs the right +scan, which shows the names of all keys.
 //
 // If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts
-// the nodes that were scanned, or those that answered about a name), joined with ctx.Err() and ctx's
-// cause if ctx ended; ErrClosed; or ErrInvalid, for a prefix with which no name can begin. Each range
-// over the iterator is a new scan. It is safe for concurrent use.
+// the nodes that were scanned, or that answered about a name), joined with ctx.Err() and ctx's
+// cause if ctx ended; ErrClosed; or ErrInvalid for a bad prefix. Each range over the iterator is a
+// new scan.
 func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""

@@ -51,20 +51,15 @@ type life struct {
 	used    bool // there may be locks to release
 }
 
-// New connects to the nodes: 1, 3 or 5 (at most 15) independent Redis masters, one option each (Addrs makes plain
-// ones; Sentinel and ClusterSlot make failover groups). It uses their addresses, TLS, credentials, database,
-// names and dial functions, and sets the other connection options as the protocol needs them. Four
-// nodes work, survive no more failures than three, and a warning says so.
+// New connects to the nodes: 1, 3 or 5 (at most 15) independent Redis masters, one option each.
+// Addrs makes plain ones, Sentinel and ClusterSlot failover groups. ctx bounds New alone.
 //
-// New returns when every node has answered or failed, or a little after a majority has
-// answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
-// *QuorumError) when it reaches fewer than a majority: at once, or at the end of
-// WithStartupWait. It returns ErrInvalid (an *InvalidError) at once when an option cannot
-// work, when the list of nodes is wrong (a cluster, the same server twice), or when so many
-// nodes need an operator (password, missing rights, a replica) that the others are no majority:
-// fewer of these count as down, and the log warns of them. When ctx ends first, it returns ctx.Err()
-// and ctx's cause, joined with ErrNoQuorum if a majority is missing. After an error, only the markers of WithRestartGuard remain on the nodes. ctx
-// bounds New alone.
+// New returns when every node has answered or failed, or a little after a majority has answered;
+// nodes that are down join when they come back. It returns ErrNoQuorum (a *QuorumError) when it
+// reaches no majority, at once or at the end of WithStartupWait. It returns ErrInvalid (an
+// *InvalidError) at once for an option that cannot work, a wrong list of nodes, or when so many
+// nodes need an operator (password, rights) that the others are not a majority. When ctx ends
+// first, it returns ctx.Err() and ctx's cause.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	return newOn(ctx, clock.New(), nodes, opts)
 }

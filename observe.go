@@ -7,28 +7,21 @@ import (
 	"github.com/quorumlock/quorumlock/internal/observe"
 )
 
-// Observe delivers who holds a name, now and at each change: a holder, nobody, or that the holder is
-// unknown because the answers of an interval did not decide it. It asks every node once in
-// an interval (WithObserveEvery), and when the holder's keys end; all observers of a name in this
-// Manager share these questions. Each costs a node about a microsecond.
-//
-// The channel has capacity 1: a Status that is not read is replaced by the next one. It is closed
-// when ctx or the Manager ends. The first Status comes with the first answers, and another one
-// when the holder or its token changes, or becomes known or unknown. While a majority answers,
-// that is within an interval and a node timeout of the change. Holders in between may be missed. A
-// holder is never followed by one with a smaller token, whose keys have come back: the holder is
-// unknown then. "Nobody" means that no holder has a
-// majority of the nodes: a new holder may be about to get one.
+// Observe delivers who holds a name, now and at each change: a holder, no holder, or that it is
+// unknown because too few nodes answered. It asks every node once in an interval
+// (WithObserveEvery). All observers of a name in this Manager share these questions.
 //
 // A Status is not a lease: it may be untrue by the time you read it. A process that must be the
-// only one acquires; a process that must not follow a former leader compares tokens. An observer
-// that starts again compares the first Token with the last one that it has seen.
+// only one acquires; a process that must not follow a former leader compares tokens, also with the
+// last one from before a restart. A holder is never followed by one with a smaller token.
 //
-// With Permits(n) it observes the first n slots of the name, and a Status has all of them (Slots): the first one
-// comes when each slot has been answered. Each slot costs a node what a name costs.
+// The channel has capacity 1: a Status that is not read is replaced by the next one. It is closed
+// when ctx or the Manager ends. While a majority answers, a change arrives within an interval and a
+// node timeout; holders in between may be missed.
 //
-// It returns ErrInvalid (a name or a bad Kind) and ErrClosed. It is safe for
-// concurrent use.
+// With Permits(n) it observes the first n slots of the name, and a Status has all of them (Slots).
+// Each slot costs a node what a name costs. It returns ErrInvalid for a bad name or Kind, and
+// ErrClosed.
 func (m *Manager) Observe(ctx context.Context, name string, kind ...Kind) (<-chan Status, error) {
 	if err := m.inspectable(ctx, name); err != nil {
 		return nil, err

@@ -26,23 +26,19 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 	return nodes
 }
 
-// Sentinel returns the option of one node that is a failover group: the master of the
-// master set, whichever server that is now, as a majority of these Sentinels says. List
-// all Sentinels of the group, and the same ones on every client. The result's Username,
-// Password and TLSConfig are for the master, and the fields of the same names in its field
-// Sentinel are for the Sentinels.
+// Sentinel returns the option of one node that is a failover group: the master of the master set,
+// whichever server that is now, as a majority of these Sentinels says. List all Sentinels of the
+// group, and the same ones on every client. The result's Username, Password and TLSConfig are for
+// the master, and the fields of the same names in its field Sentinel are for the Sentinels.
 //
-// Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
-// docs/managed.md says what keeps a lock safe through a failover, and what it costs.
+// Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer. docs/managed.md says
+// what keeps a lock safe through a failover, and what it costs. The Sentinels' user needs
+// +sentinel|master, +sentinel|myid and +sentinel|sentinels.
 //
-// New returns an InvalidError for an empty master set, for no address, an address that is not
-// host:port or is listed twice, and for two addresses of one Sentinel. It also does so if no
-// majority is left without the Sentinels that do not know the set, that refuse the user, or that are
-// of another group, and without servers that are not Sentinels. If a majority remains, these are a
-// warning in NodeStatus. New returns a QuorumError if no majority answers.
-//
-// The Sentinels' user needs +sentinel|master, +sentinel|myid and +sentinel|sentinels. Without
-// the last two, a warning says that a Sentinel which is listed twice would not be noticed.
+// New returns an InvalidError for an empty master set, and for a bad or repeated address. It also
+// does so if no majority is left without Sentinels that do not know the set, refuse the user or
+// belong to another group, and servers that are not Sentinels; if a majority remains, NodeStatus
+// has a warning. New returns a QuorumError if no majority answers.
 func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 	if masterSet == "" { // or else this would be the option of a plain server
 		masterSet = master.NoMasterSet
@@ -50,22 +46,19 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 	return rueidis.ClientOption{InitAddress: sentinels, Sentinel: rueidis.SentinelOption{MasterSet: masterSet}}
 }
 
-// ClusterSlot returns the option of one node that is a failover group: the master that owns
-// the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has its
-// braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie in
-// that slot. The seeds are nodes of the cluster; a majority of them has to name the same
-// owner, so list three or more, and the same ones on every client. A cluster is one failure
-// domain: its slots are not independent nodes. An address that leads to different nodes of
-// the cluster, such as a configuration endpoint, is not a seed, because its answers come
-// from different voters.
+// ClusterSlot returns the option of one node that is a failover group: the master that owns the
+// hash slot of tag in a Redis Cluster, whichever server that is now. The tag has its braces, as in
+// "{locks}", and WithPrefix must begin with it, so that all keys lie in that slot. The seeds are
+// nodes of the cluster, three or more, and the same ones on every client; a majority of them must
+// name the same owner. An address that leads to different nodes, such as a configuration endpoint,
+// is not a seed. The slots of one cluster do not fail independently.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
 //
-// New returns an InvalidError for a tag without its braces, a prefix with another tag, no seed, a
-// seed that is not host:port or is listed twice, and for two addresses of one seed. It also does so
-// if no majority is left without the seeds that refuse the user, that are in no cluster, or in
-// another one. If a majority remains, these are a warning in NodeStatus. New returns a QuorumError
-// if no majority of the seeds answers.
+// New returns an InvalidError for a tag without its braces, a prefix with another tag, and a bad or
+// repeated seed. It also does so if no majority is left without seeds that refuse the user or
+// belong to no cluster or another one; if a majority remains, NodeStatus has a warning. New returns
+// a QuorumError if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
 	return master.SlotOption(tag, seeds)
 }
@@ -202,29 +195,28 @@ func WithDriftFactor(f float64) Option {
 	return managerOption(func(c *settings) { c.Drift = f })
 }
 
-// WithRetryBackoff sets how long Acquire, Do and Lead wait before the next attempt when no
-// wake-up arrives, because the name is taken or too few nodes answer. Each call that has to
-// wait calls the function once, and asks the result before each wait; if the result is nil,
-// the default is used. They run in a goroutine of their own: if one does not return within
-// 50 ms, the default takes its place until it does. A panic goes on in the caller's goroutine. A waiter in the nodes' queues asks less often, and keeps its place:
-// its wait is the backoff, at least 50 ms, times its place in the queue, at most 5 s. A
-// backoff above 5 s is used as it is, up to 20 s. No wait is longer than the holder's keys
-// live. backoff.Stop ends the call with the error of the last attempt.
-// Default exponential with jitter, 10 ms to 500 ms.
+// WithRetryBackoff sets how long Acquire, Do and Lead wait before the next attempt when no wake-up
+// arrives. Default exponential with jitter, 10 ms to 500 ms. backoff.Stop ends the call with the
+// error of the last attempt.
+//
+// Each call that must wait calls f once, and asks the result before each wait; nil means the
+// default, and so does a function that has not returned within 50 ms. A panic continues in the
+// caller's goroutine. A waiter in the nodes' queues asks less often: its wait is the backoff, at
+// least 50 ms, times its place in the queue, at most 5 s, or the backoff itself up to 20 s. No wait
+// is longer than the holder's keys live.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *settings) { c.Retry, c.RetrySet = f, true })
 }
 
-// WithRestartGuard keeps a node that may have lost its data from voting for maxTTL: after a
+// WithRestartGuard keeps a node that may have lost its data from granting locks for maxTTL: after a
 // restart, a FLUSHALL, a failover of a Sentinel or ClusterSlot, and at first use (see
-// WithTrustEmptyNodes). Behind an address from Addrs it sees most failovers, but not all:
-// see docs/managed.md. A marker in the database shows the loss, and every vote compares the
-// marker, without an extra command. The guard does not see an eviction, so New refuses a
-// node that may evict, and a node that starts to evict loses its vote. No lease may be
-// longer than maxTTL, lock delay included, and all clients of a node must give the same
-// value, in whole milliseconds, 100 ms … 48 h. Without the guard, a node that restarts
-// empty can give away a lease that is held (redis.io "Distributed Locks", delayed
-// restarts). Default off.
+// WithTrustEmptyNodes). Without it, a node that restarts empty can give away a lease that is held.
+// Default off.
+//
+// No lease may be longer than maxTTL, lock delay included. All clients of a node must give the same
+// value, in whole milliseconds, 100 ms … 48 h. The guard does not see an eviction, so New refuses a
+// node that may evict. Behind an address from Addrs it sees most failovers, but not all: see
+// docs/managed.md.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return managerOption(func(c *settings) { c.Guard = maxTTL; c.Guarded = true })
 }

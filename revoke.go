@@ -11,15 +11,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// AskRelease asks the holder of a name to release it. The request arrives on the holder's Lease.Wanted
-// with its next renewal, and the holder may ignore it. reason is a text for people, of at most 256
-// bytes; the request also carries the label of this Manager. It goes to the present holder only, not
-// to a later one. A second request replaces the first.
+// AskRelease asks the holder of a name to release it. The request arrives on the holder's
+// Lease.Wanted with its next renewal, and the holder may ignore it. reason is a text for people, of
+// at most 256 bytes; the request also carries the label of this Manager. A second request replaces
+// the first.
 //
-// It returns nil when a majority of the nodes has the request, and when nobody holds the name;
-// ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause when
-// ctx ended first: the holder may still receive it; ErrClosed; and ErrInvalid for a name or a reason
-// out of bounds, and for a name that another program holds. It is safe for concurrent use.
+// It returns nil when a majority of the nodes has the request, and when the name is not held;
+// ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause
+// when ctx ended first: the holder may still receive it; ErrClosed; and ErrInvalid for a bad name
+// or reason, and for a name that another program holds.
 func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
 	s, note, err := m.noted(ctx, "ask", name, reason)
 	if err != nil || !s.Held {
@@ -43,28 +43,19 @@ type Revocation struct {
 	Marked int // how many nodes do not renew the lease any more
 }
 
-// Revoke takes a lease away from its holder, for a name that is stuck. It deletes nothing, because
-// another client would then get the name while the holder still works. Instead, the nodes stop
-// renewing the lease. A live holder finds out with its next renewal, after a third of its TTL: its
-// lease is lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is
-// over at Until, and nobody gets the name before that. Until is the call's time plus the life that
-// the keys had left and two node timeouts; with failover groups, or a node in quarantine, the time
-// of the guard replaces the life of the keys.
+// Revoke takes a lease away from its holder, for a name that is stuck. The nodes stop renewing the
+// lease. A live holder loses it at its next renewal (LostRevoked), and the name is free a moment
+// later. Otherwise the lease ends at Until, and no other client gets the name before. It deletes
+// nothing, because the holder may still work.
 //
-// Revoke hits the present holder only, not a later one. A process that passes the name from one of its
-// callers to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again,
-// behind those who wait. A node that loses its latest data before Until, by a restart or a failover,
-// loses the mark, and renews the lease again. With marks on fewer than a majority the holder goes on, and
-// is still the only one: revoke again. reason is as for AskRelease; the holder finds it in the errors of
-// the nodes of its Lost.
+// Revoke hits the present holder only; if readers have the name together, all of them. A holder
+// that acquires again waits behind the other waiters. A node that loses its latest data before
+// Until, by a restart or a failover, renews the lease again.
 //
-// If readers have the name together, Revoke hits all of them, also those that join meanwhile, and the name
-// is free at Until and not before. AskRelease asks all of them, and those that join later.
-//
-// Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil; it
-// is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors
-// are those of AskRelease: after ErrNoQuorum the nodes that were marked stay so, and the call can be
-// repeated. It is safe for concurrent use.
+// Marked is the number of nodes that refuse renewals. With a majority Until is known, and the error
+// is nil; it is nil, too, and Holder zero, when the name is not held. The errors are as for
+// AskRelease. After ErrNoQuorum the holder may continue, and is still the only one: call again.
+// reason is as for AskRelease; the holder finds it in the errors of the nodes of its Lost.
 func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
 	s, note, err := m.noted(ctx, "revoke", name, reason)
 	if err != nil || !s.Held {

@@ -16,23 +16,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes
-// 1 to 16 names, in any order; a name that is given twice counts once. Options and errors are those
-// of Acquire, and WithWait bounds the whole call. A *HeldError names the name that is in the way.
+// AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes 1
+// to 16 names, in any order. Options and errors are those of Acquire, and WithWait bounds the whole
+// call. A *HeldError names the name that blocks the call.
 //
-// All callers take the names in one order, that of their bytes. A call asks for all names at once,
-// which takes one round trip if they are free. If one is taken, it waits for that one as Acquire
-// does, in its queue, and meanwhile holds only names before it. So calls of AcquireAll never wait for
-// each other in a circle. A caller that already holds a name, and calls Acquire or AcquireAll for
-// more, may: give all names to one call.
+// Calls of AcquireAll never deadlock with each other: all take the names in one order, the order of
+// their bytes. While a call waits for a name, it holds only names before it. A caller that already
+// holds a name and asks for more may deadlock, so give all names to one call.
 //
-// While many callers want the same names, a call for k names waits more than k times as long as a call
-// for one, because it holds the names before while it waits for the next (docs/adr/0042 has figures).
-//
-// With WithWait(0) a call asks a second time for a name that was refused, and gives up if that is
-// refused. If several calls split the nodes of a name between them, one of them goes on, as with
-// TryAcquire. WithMaxHold and WithMinHold count from the grant of each name. It is safe for
-// concurrent use.
+// While many callers want the same names, a call for k names waits more than k times as long as a
+// call for one. With WithWait(0) a call asks a second time for a name that was refused, then gives
+// up. WithMaxHold and WithMinHold count from the grant of each name.
 func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...AcquireOption) (*Leases, error) {
 	if ctx == nil {
 		return nil, errNilContext()

@@ -28,19 +28,17 @@ const (
 	attrReached           = attribute.Key("quorumlock.reached")
 )
 
-// WithTracerProvider makes spans with this provider. Without it, a call makes spans with
-// the provider of the span in its context, and none where there is no such span. Nil is
-// ignored. A processor's OnStart and OnEnd run in the calls themselves, before and after
-// everything else; those of quorumlock.hold in a goroutine of the Manager's. A processor that
-// hangs stops its call. One that panics does so too, and the lease of that call is released.
+// WithTracerProvider makes spans with this provider. Without it, a call makes spans with the
+// provider of the span in its context, and none where there is no such span. Nil is ignored.
 //
-// The spans are quorumlock.acquire, quorumlock.release and quorumlock.hold, and for AcquireAll
-// quorumlock.acquire_all, with an acquire span below it for each name that the call waited for; a
-// processor runs in these while the call holds other names. The acquire span lasts from the call to the lease or the error. It links to the holders that the
-// call waited behind: each holder that a node named, and in the queue of this process the
-// holder at the call's arrival and the one right before it. Links and events are added at
-// the span's end. The hold span is made when a
-// lease has ended, with the times of the lease and a link to its acquire span.
+// The spans are quorumlock.acquire, quorumlock.acquire_all, quorumlock.release and quorumlock.hold.
+// An acquire span lasts from the call to the lease or the error, and links to the holders that the
+// call waited behind. The hold span is made when a lease has ended, with its times and a link to
+// its acquire span.
+//
+// A processor's OnStart and OnEnd run in the calls themselves, except for quorumlock.hold. A
+// processor that hangs stops its call. One that panics does so too, and the lease of that call is
+// released.
 func WithTracerProvider(tp trace.TracerProvider) Option {
 	return managerOption(func(c *settings) {
 		if tp != nil {

@@ -22,23 +22,15 @@ type Locker struct {
 	options []quorumlock.AcquireOption
 }
 
-// NewLocker returns a Locker. The options are those of each job's lease. The logger gets
-// a line at Info for each tick that is skipped because another process has the lock. It
-// gets one at Error if the job did not run for another reason, such as
-// quorumlock.ErrNoQuorum, and if the lease was lost while the job ran. A nil logger means
-// cron.DefaultLogger.
+// NewLocker returns a Locker; the options are for each job's lease. The logger gets a line at
+// Info for each tick that another process runs, and one at Error if the job did not run for another
+// reason or lost its lease. Nil means cron.DefaultLogger.
 //
-// The processes reach a tick at nearly the same time, and one of them gets the lock.
-// HoldAtLeast is how long the name stays taken even if the job ends sooner
-// (quorumlock.WithMinHold), in whole milliseconds. It is longer than twice the difference
-// between the hosts' clocks, so that the last process does not find the name free again
-// and run the job a second time, and shorter than half of the interval. One second suits
-// most hosts with NTP. With 0, a short job may run in every process.
-//
-// A process that finds the name taken waits for half of HoldAtLeast (quorumlock.WithWait):
-// the previous grant may have come late, so that the name is still taken for a moment, or
-// no majority of the nodes may answer for a moment. With 0 it asks once, and then no process
-// may run the job.
+// HoldAtLeast keeps the name taken even if the job ends sooner (quorumlock.WithMinHold), in whole
+// milliseconds, so that a late process does not run the job again. Make it longer
+// than twice the difference between the hosts' clocks, and shorter than half of the interval: one
+// second suits most hosts. A process that finds the name taken waits for half of it
+// (quorumlock.WithWait). With 0, a short job may run in every process, or in none.
 func NewLocker(m *quorumlock.Manager, logger cron.Logger, holdAtLeast time.Duration, options ...quorumlock.AcquireOption) *Locker {
 	if logger == nil {
 		logger = cron.DefaultLogger

@@ -30,23 +30,17 @@ var (
 	_ gocron.Lock   = (*lock)(nil)
 )
 
-// NewLocker returns a Locker for gocron.WithDistributedLocker or
-// gocron.WithDistributedJobLocker. The options are those of each job's lease.
+// NewLocker returns a Locker for gocron.WithDistributedLocker or gocron.WithDistributedJobLocker.
+// The options are those of each job's lease.
 //
-// The schedulers ask for a run at nearly the same time, and one of them gets the lock.
-// HoldAtLeast is how long the name stays taken even if the job ends sooner
-// (quorumlock.WithMinHold), in whole milliseconds. It is longer than twice the difference
-// between the hosts' clocks, so that the last scheduler does not find the name free again
-// and run the job a second time, and shorter than half of the job's interval. One second
-// suits most hosts with NTP. With 0, a short job may run in every process.
+// HoldAtLeast keeps the name taken even if the job ends sooner (quorumlock.WithMinHold), in whole
+// milliseconds, so that a scheduler whose clock is late does not run the job again. Make it longer
+// than twice the difference between the hosts' clocks, and shorter than half of the interval: one
+// second suits most hosts with NTP. A scheduler that finds the name taken waits for half of it
+// (quorumlock.WithWait). With 0, a short job may run in every process, or in none.
 //
-// A scheduler that finds the name taken waits for half of HoldAtLeast (quorumlock.WithWait):
-// the previous grant may have come late, so that the name is still taken for a moment, or
-// no majority of the nodes may answer for a moment. With 0 it asks once, and then no process
-// may run the job.
-//
-// gocron.DurationJob counts from the start of each scheduler, so every process has runs
-// of its own: use gocron.CronJob, or an [Elector].
+// gocron.DurationJob counts from the start of each scheduler, so every process has runs of its own:
+// use gocron.CronJob, or an [Elector].
 func NewLocker(m *quorumlock.Manager, holdAtLeast time.Duration, options ...quorumlock.AcquireOption) *Locker {
 	all := append([]quorumlock.AcquireOption{quorumlock.WithMinHold(holdAtLeast), quorumlock.WithWait(holdAtLeast / 2)}, options...)
 	return &Locker{manager: m, options: all, leases: map[string]*quorumlock.Lease{}}
