@@ -114,7 +114,7 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 		{nil, []quorumlock.NodeStatus{votes, votes, votes}, []quorumlock.LeaseStatus{held, thin}, verdict{warn, "Locks are granted. 3 of 3 nodes are usable.", "1 lease is at risk here. "}},
 		{nil, []quorumlock.NodeStatus{votes, votes, votes}, []quorumlock.LeaseStatus{ending, thin}, verdict{bad, "Locks are granted. 3 of 3 nodes are usable.", "2 leases are at risk here. "}},
 		{none, []quorumlock.NodeStatus{votes, down, down}, []quorumlock.LeaseStatus{thin}, verdict{
-			bad, "No lock is granted or renewed. 1 of 3 nodes are usable; 2 are needed.", "1 lease is at risk here. Quarantines end in 12s, and then a majority votes.",
+			bad, "No lock is granted or renewed. 1 of 3 nodes are usable; 2 are needed.", "1 lease is at risk here. Quarantines end in 12s, and then a majority can grant locks.",
 		}},
 		{quorumlock.ErrClosed, []quorumlock.NodeStatus{votes}, nil, verdict{bad, "This Manager is closed.", "It holds nothing, and grants nothing."}},
 	} {

@@ -124,13 +124,13 @@ func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
 		"one knows nothing":          {answers: []string{unknown, says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
 		"IPv6":                       {answers: []string{says("::1", 7)}, term: Term{"[::1]:6379", 7}},
 		"a stale minority is alone":  {answers: []string{says("old", 6), "", ""}, text: "no majority of the 3 Sentinels names a master"},
-		"all differ":                 {answers: []string{says("a", 5), says("a", 6), says("b", 6)}, text: "the 3 Sentinels do not agree"},
-		"half is no majority":        {answers: []string{says("a", 7), says("a", 7), says("b", 8), says("b", 8)}, text: "do not agree"},
+		"all differ":                 {answers: []string{says("a", 5), says("a", 6), says("b", 6)}, text: "the 3 Sentinels name different masters"},
+		"half is no majority":        {answers: []string{says("a", 7), says("a", 7), says("b", 8), says("b", 8)}, text: "name different masters"},
 		"a wrong master set":         {answers: []string{unknown, unknown, ""}, text: `knows no master set "m"`, config: true},
 		"a wrong master set at one":  {answers: []string{unknown, "", says("a", 7)}, text: "no majority"},
 		"no majority knows the set":  {answers: []string{unknown, says("a", 7)}, text: `knows no master set "m"`, config: true},
 		"half of them know the set":  {answers: []string{unknown, says("a", 7), unknown, says("a", 7)}, text: `knows no master set "m"`, config: true},
-		"no Sentinels":               {answers: []string{plain, plain, plain}, text: "is no Sentinel", config: true},
+		"no Sentinels":               {answers: []string{plain, plain, plain}, text: "is not a Sentinel", config: true},
 		"no password":                {answers: []string{"-NOAUTH Authentication required.\r\n"}, text: "set Sentinel.Username", config: true},
 		"an answer without an epoch": {answers: []string{"*2\r\n$2\r\nip\r\n$1\r\na\r\n"}, text: "not understood"},
 	} {
@@ -249,7 +249,7 @@ func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 				var config *wire.ConfigError
 				require.ErrorAs(t, err, &config)
 				assert.Regexp(t, `^(0:1 and [123]:1|2:1 and 3:1) lead to the same one of the `+kind+` \(id x\)$`, config.Problem)
-				assert.Contains(t, config.Fix, "list each once")
+				assert.Contains(t, config.Fix, "list each of them once")
 
 				g.Use(c.term, clock.Validity(time.Hour)) // a name that leads to another voter for a while ends no lease
 				term, err := g.resolve(t.Context())
@@ -369,7 +369,7 @@ func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 	g := votingAs(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, all, all, all)
 	_, err := g.resolve(t.Context())
 	require.NoError(t, err, "as a node without the right to INFO")
-	testFaults(t, g, "a Sentinel does not say which one it is")
+	testFaults(t, g, "a Sentinel does not identify itself or the others")
 	assert.Len(t, g.Faults(), 1, "said once")
 
 	half := func(id string) voter { return voter{master: says("a", 7), id: bulkText(id), others: noRight} }

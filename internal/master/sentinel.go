@@ -98,7 +98,7 @@ func (s *sentinels) explain(addr string, err error) error {
 		}
 	case strings.Contains(text, "unknown command"):
 		return &wire.ConfigError{
-			Problem: "the server at " + addr + "is not a Sentinel",
+			Problem: "the server at " + addr + " is not a Sentinel",
 			Fix:     "name the Sentinels, usually at port 26379; pass a server without Sentinels to Addrs", List: true,
 		}
 	case strings.HasPrefix(text, "NOAUTH"):

@@ -209,7 +209,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 		away   bool   // it passes by itself
 	}{
 		"a master":                        {sentinel, func(*Identity) {}, "", false},
-		"a replica":                       {sentinel, func(id *Identity) { id.Role = "slave" }, "not the master of its group now", true},
+		"a replica":                       {sentinel, func(id *Identity) { id.Role = "slave" }, "not the master of its group", true},
 		"Redis 6":                         {sentinel, func(id *Identity) { id.Version = "6.2.14" }, "locks need 7.0 or later", false},
 		"Redis 10":                        {sentinel, func(id *Identity) { id.Version = "10.0.0" }, "", false},
 		"no INFO":                         {sentinel, func(id *Identity) { *id = Identity{Unchecked: errors.New("NOPERM")} }, "", false},

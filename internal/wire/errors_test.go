@@ -24,8 +24,8 @@ func TestAServerThatCannotRunTheScriptsIsAnErrorThatSaysSo(t *testing.T) {
 		"unknown command 'SCRIPT', with args beginning with: 'LOAD' 'x' ":                                         "use a server that runs Lua scripts",
 		"unknown command `evalsha`, with args beginning with: `x`":                                                "use a server that runs Lua scripts",
 		"This instance has Lua scripting support disabled":                                                        "use a server that runs Lua scripts", // of Garnet
-		"unknown command 'HELLO', with args beginning with: 'script' ":                                            "rename no command",
-		"Unknown command called from script script: on @user_script:43.":                                          "rename no command", // of Valkey
+		"unknown command 'HELLO', with args beginning with: 'script' ":                                            "do not rename commands",
+		"Unknown command called from script script: on @user_script:43.":                                          "do not rename commands", // of Valkey
 		"Error running script (call to 5c4d): @user_script:2: script tried accessing undeclared key, key: quorum": "report this",
 	} {
 		var config *wire.ConfigError

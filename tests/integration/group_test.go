@@ -56,7 +56,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"a Sentinel under two names, alone": {quorumlock.Sentinel(g.Name(), sentinels[0], alias), []quorumlock.Option{guard, failover},
 			sentinels[0] + " and " + alias + " lead to the same one of the Sentinels"},
 		"a Sentinel under two names, and another": {quorumlock.Sentinel(g.Name(), sentinels[0], alias, sentinels[1]), []quorumlock.Option{guard, failover},
-			"list each once, and each under one address"},
+			"list each of them once, under one address"},
 		"Sentinels of two groups": {quorumlock.Sentinel(g.Name(), sentinels[0], stranger.Addr()), []quorumlock.Option{guard, failover},
 			sentinels[0] + " and " + stranger.Addr() + " are of two groups"},
 		"with trust in empty nodes": {group, []quorumlock.Option{guard, failover, quorumlock.WithTrustEmptyNodes()},
@@ -71,7 +71,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 			"plus the lock delay 0s must be at most WithRestartGuard's 14s less WithFailover's 5s; shorten the lease, or set the guard to 15s on every client"},
 		"a wrong master set": {quorumlock.Sentinel("other", sentinels...), []quorumlock.Option{guard, failover},
 			`knows no master set "other"; name the master set as`},
-		"servers that are no Sentinels": {quorumlock.Sentinel(g.Name(), redistest.Addrs(plain)...), []quorumlock.Option{guard, failover}, "is no Sentinel; name the Sentinels"},
+		"servers that are no Sentinels": {quorumlock.Sentinel(g.Name(), redistest.Addrs(plain)...), []quorumlock.Option{guard, failover}, "is not a Sentinel; name the Sentinels"},
 		"a Sentinel in Addrs":           {quorumlock.Addrs(sentinels[0])[0], nil, "sentinel mode; name the Sentinels with quorumlock.Sentinel"},
 		"a Sentinel named twice":        {quorumlock.Sentinel(g.Name(), sentinels[0], sentinels[0]), []quorumlock.Option{guard, failover}, "is named twice"},
 		"no Sentinel":                   {quorumlock.Sentinel(g.Name()), []quorumlock.Option{guard, failover}, "InitAddress is empty"},
@@ -88,7 +88,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		_, err := quorumlock.New(background, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), "127.0.0.1:1", "127.0.0.1:2", sentinels[0])}, guard, failover)
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 		assert.Contains(t, err.Error(), "no majority of the 3 Sentinels names a master")
-		assert.Contains(t, err.Error(), "look at them, if this lasts")
+		assert.Contains(t, err.Error(), "if this lasts, check them")
 	})
 	assert.Empty(t, testkit.Keys(t, append(plain, g.Servers()[0])), "nothing was created")
 

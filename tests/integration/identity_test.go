@@ -116,7 +116,7 @@ func TestNodesAreReachedByUnixSockets(t *testing.T) {
 	refusedNode(t, quorumlock.Addrs(path(0), path(1), "unix://"+strings.Replace(path(0), "/", "//", 1)), "is the same as node 0")
 	secure := quorumlock.Addrs(path(0))
 	secure[0].TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	refusedNode(t, secure, "no TLS at a Unix socket")
+	refusedNode(t, secure, "does not speak TLS on a Unix socket")
 	for _, addr := range []string{"run/redis.sock", "unix://run/redis.sock", "unix://user:secret@/run/redis.sock", path(0) + "," + path(1), path(0) + " "} {
 		_, err := quorumlock.New(t.Context(), quorumlock.Addrs(addr))
 		require.ErrorIs(t, err, quorumlock.ErrInvalid, addr)

@@ -294,7 +294,7 @@ func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
 			undo := c.HalfMove(redistest.Slot(tag), tag+":job")
 			if k.asks {
 				_, err := other.TryAcquire(ctx, "job")
-				require.ErrorContains(t, err, "the keys of the slot are being moved")
+				require.ErrorContains(t, err, "the cluster is moving the keys of the slot")
 			}
 			time.Sleep(k.open)
 			undo()

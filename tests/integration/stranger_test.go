@@ -95,7 +95,7 @@ func TestACommandThatIsRenamedIsSaid(t *testing.T) {
 	m := open(t, testkit.Nodes(t, redistest.Addrs(redistest.Start(t, 1, "--rename-command", "ZADD", "hidden"))...))
 	_, err := m.TryAcquire(background, "job")
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-	assert.ErrorContains(t, err, "rename no command that locks need")
+	assert.ErrorContains(t, err, "do not rename commands that locks need")
 }
 
 func TestACallWhoseContextHadEndedSaysSo(t *testing.T) {

@@ -34,7 +34,7 @@ func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 		})
 		_, err := m.TryAcquire(background, "job")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		assert.ErrorContains(t, err, "no longer ours")
+		assert.ErrorContains(t, err, "no longer holds the lock for this caller")
 		c.Nodes()[2].Heal()
 	})
 }

@@ -112,7 +112,7 @@ func TestALeaseThatABusyProcessLosesSaysThatItWasShortOfCPU(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		late.Store(int64(4 * time.Second))
 		<-l.Done()
-		assert.Contains(t, l.Err().Error(), "this process was short of CPU: it has read answers")
+		assert.Contains(t, l.Err().Error(), "this process was short of CPU and read answers")
 		late.Store(0)
 		time.Sleep(20 * time.Second)
 		l = acquire(t, m, "job")

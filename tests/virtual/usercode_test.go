@@ -353,7 +353,7 @@ func TestAPanicOfAMeterIsLoggedOnceAndCounted(t *testing.T) {
 		acquire(t, m, "job")
 		time.Sleep(time.Minute) // renewals
 		require.Greater(t, p.reached.Load(), int64(2))
-		assert.Equal(t, 1, strings.Count(out.String(), "panics; what it was to report is lost"), out.String())
+		assert.Equal(t, 1, strings.Count(out.String(), "panicked: its report is lost"), out.String())
 		assert.Contains(t, out.String(), "the user's")
 		assert.Contains(t, out.String(), "helpers_usercode_test.go", "the stack")
 		require.NoError(t, m.Close(background))

@@ -366,7 +366,7 @@ func TestAnAskReachesEveryCommandThatReads(t *testing.T) {
 	assert.Contains(t, o.stdout, "asked by ops: deploy\n")
 	plain(t, o.stdout)
 	stop(t, patient)
-	assert.Equal(t, outcome{stdout: "nobody holds \"job\"\n"}, invoke(t, addrs, "ask-release", "job"))
+	assert.Equal(t, outcome{stdout: "\"job\" is not held\n"}, invoke(t, addrs, "ask-release", "job"))
 }
 
 func TestRevokeTakesALockAwayFromItsReadersAndWaitsForTheirEnd(t *testing.T) {

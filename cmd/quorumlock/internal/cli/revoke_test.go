@@ -21,7 +21,7 @@ func TestAskReleaseReachesACommandThatRunsUnderALock(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)
 	o := invoke(t, addrs, "ask-release", "job")
-	assert.Equal(t, outcome{stdout: "nobody holds \"job\"\n"}, o)
+	assert.Equal(t, outcome{stdout: "\"job\" is not held\n"}, o)
 	run := commandLine(t, addrs, "run", "job", "--ttl", "3s", "--holder", "nightly", "--release-when-asked", "--", "sleep", "600")
 	var stderr bytes.Buffer
 	run.Stderr = &stderr
@@ -53,7 +53,7 @@ func TestInspectShowsWhoAskedForALock(t *testing.T) {
 func TestRevokeTakesALockAwayAndWaitsForItsEnd(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)
-	assert.Equal(t, outcome{stdout: "nobody holds \"job\"\n"}, invoke(t, addrs, "revoke", "job", "--wait"))
+	assert.Equal(t, outcome{stdout: "\"job\" is not held\n"}, invoke(t, addrs, "revoke", "job", "--wait"))
 	m := open(t, addrs, quorumlock.WithTTL(3*time.Second), quorumlock.WithHolder("nightly"))
 	l, err := m.TryAcquire(t.Context(), "job")
 	require.NoError(t, err)

@@ -84,9 +84,9 @@ func TestDoctorExitsWithItsVerdict(t *testing.T) {
 		code int
 		word string
 	}{
-		{[]string{"--restart-guard", "30s"}, exitOK, "ok: 3 of 3 nodes can vote, 2 needed"},
-		{nil, exitWarnings, "warnings: 3 of 3 nodes can vote, 2 needed"},
-		{[]string{"--nodes", addrs[0] + "," + addrs[0] + "," + addrs[0]}, exitBroken, "broken: 1 of 3 nodes can vote, 2 needed"},
+		{[]string{"--restart-guard", "30s"}, exitOK, "ok: 3 of 3 nodes can grant locks, 2 needed"},
+		{nil, exitWarnings, "warnings: 3 of 3 nodes can grant locks, 2 needed"},
+		{[]string{"--nodes", addrs[0] + "," + addrs[0] + "," + addrs[0]}, exitBroken, "broken: 1 of 3 nodes can grant locks, 2 needed"},
 		{[]string{"--tls"}, exitBroken, "tls_unexpected"},
 	} {
 		o := invoke(t, addrs, append([]string{"doctor"}, c.args...)...)

@@ -92,7 +92,7 @@ func TestACommandAtATerminalReadsItAndIsNotSuspended(t *testing.T) {
 	y.types("hello\n")
 	y.sees("first=hello")
 	y.types("\x1a") // Ctrl-Z
-	y.sees("it goes on")
+	y.sees("it continues")
 	y.types("world\n")
 	y.sees("second=world")
 	assert.Equal(t, 0, y.ends())
