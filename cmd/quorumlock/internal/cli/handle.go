@@ -128,7 +128,7 @@ func (p *program) handle(text string) (quorumlock.Handle, error) {
 		text = line.Text()
 	}
 	if text = strings.TrimSpace(text); !strings.HasPrefix(text, handlePrefix) {
-		return "", usagef("%d bytes that do not begin with %sare not a handle: give the line that acquire or renew has printed", len(text), handlePrefix)
+		return "", usagef("%d bytes that do not begin with %s are not a handle: give the line that acquire or renew has printed", len(text), handlePrefix)
 	}
 	return quorumlock.Handle(text), nil
 }

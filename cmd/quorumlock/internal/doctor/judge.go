@@ -109,7 +109,7 @@ func (j *judge) kind(i int, n Node) {
 		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the servers do not fail independently", "list stand-alone masters, or one slot of the cluster as a node: slot:{TAG}@NODES, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md")
 	}
 	if n.Role != "" && n.Role != "master" {
-		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+"and does not count as a node", "list the master only")
+		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and does not count as a node", "list the master only")
 	}
 	if len(n.Others) > 0 {
 		j.add(Fail, i, CodeSeveralServers, "the address leads to several servers: connections have reached run_id "+n.RunID+" and "+n.Others[0],
