@@ -84,7 +84,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
-		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
+		if !through && l != nil && m.enter() { // the span has panicked, so no caller gets the lease
 			l.abandon()
 			m.life.calls.Done()
 		}
@@ -103,7 +103,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 }
 
 // call is one call that acquires: a campaign that asks the nodes, and a place among the other
-// callers of this process once it has to wait.
+// callers of this process once it must wait.
 type call struct {
 	m        *Manager
 	shard    *shard          // of the name
@@ -200,7 +200,7 @@ func (c *call) stepBack() (*Lease, error) {
 }
 
 // queueUp waits behind the other callers of this process, unless they may have the lock together. It
-// returns neither a lease nor an error when the call has to ask the nodes.
+// returns neither a lease nor an error when the call must ask the nodes.
 func (c *call) queueUp() (*Lease, error) {
 	if !c.campaign.Kind.Queues() {
 		c.campaign.Enrol()
@@ -281,7 +281,7 @@ func (c *call) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 func (c *call) Abandon(lease hold.Tenant) { (*Lease)(lease.(*tenant)).abandon() }
 
 // failed records why an attempt has failed. An attempt that was cut short says nothing: the one
-// before names the obstacle.
+// before names the cause.
 func (c *call) failed(f *campaign.Failure) {
 	if f.Reason == campaign.CutShort {
 		return
@@ -322,7 +322,7 @@ func (c *call) goesOn(f *campaign.Failure) bool {
 	return true
 }
 
-// obstacle returns the error for what blocks a caller in the queue of this process.
+// blocked returns the error for what blocks a caller in the queue of this process.
 func (c *call) obstacle(o queue.Obstacle) error {
 	if o.Lock != nil {
 		by := holder(o.Lock.Value())
@@ -345,8 +345,8 @@ func (c *call) obstacle(o queue.Obstacle) error {
 	}
 }
 
-// endError returns the error of a call after its last attempt. err is the last obstacle;
-// nil if no attempt was completed.
+// endError returns the error of a call after its last attempt. err is why that attempt
+// failed; nil if no attempt was completed.
 func (c *call) endError(err error) error {
 	wait := c.campaign.Wait
 	switch {

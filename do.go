@@ -34,7 +34,7 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 
 // DoAll acquires the leases as AcquireAll does, runs fn, and releases them when fn has returned or
 // panicked. It is Do for several names: fn's context ends with ctx or with the first of the leases
-// that ends, and the errors are those of Do.
+// that ends, and the errors are as for Do.
 func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context.Context, all *Leases) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return errNilFunction()
@@ -184,7 +184,7 @@ func joinCause(cause, err error) error {
 		return ofFunction(err)
 	case err == nil, err == cause: //nolint:errorlint // this very value
 		return cause
-	case errors.Is(err, cause): // its text includes that of cause
+	case errors.Is(err, cause): // its text includes the text of cause
 		return errs.Several(err.Error(), cause, ofFunction(err))
 	default:
 		return errs.Join(cause, ofFunction(err))

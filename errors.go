@@ -54,7 +54,7 @@ type Holder struct {
 	TraceParent string    `json:"trace_parent"` // the span in which the lease was acquired, in W3C format
 	Since       time.Time `json:"since,omitzero"`
 	// Asked says who has asked the holder to release the lease, and why, as "who: why"; Revoked says
-	// the same of who has revoked it. Both are "" if nobody has.
+	// the same of who has revoked it. Both are "" if no client has.
 	Asked   string `json:"asked,omitempty"`
 	Revoked string `json:"revoked,omitempty"`
 	// Detached means that the lock is kept for the process that resumes it (Lease.Detach).
@@ -80,7 +80,7 @@ type HeldError struct {
 	// its own release.
 	Self bool
 
-	barred bool // the caller wants to read beside the readers, and a writer waits that came first
+	barred bool // the caller wants to join the readers, and a writer came first and waits
 	blank  bool // the key is another program's, and its value is empty
 }
 
@@ -137,14 +137,14 @@ type QuorumError struct {
 	// Nodes has one error for each node without such an answer: also for a node whose answer
 	// was not awaited, because the others had decided.
 	Nodes []*NodeError
-	// RetryAfter is how long it takes until a majority of the nodes votes, if those that are in
-	// quarantine are the only obstacle; 0 if another one is, or none is known.
+	// RetryAfter is how long it takes until a majority of the nodes can grant locks, if
+	// quarantines are the only cause; 0 otherwise.
 	RetryAfter time.Duration
 	of         int // how many nodes there are; 0 if not known
 }
 
 // noQuorum returns the error of an operation in which got nodes gave the answer that counts.
-// problems has those of the others, by node.
+// problems has the errors of the others, by node.
 func noQuorum(e *ensemble.Ensemble, op, name string, got int, problems []error) *QuorumError {
 	return &QuorumError{Op: op, Name: name, Need: e.Quorum(), Got: got, of: e.Size(), Nodes: nodeErrors(e, problems)}
 }
@@ -304,7 +304,7 @@ func (e *LostError) Unwrap() []error { return withNodes(ErrLost, e.Nodes) }
 type InvalidError struct {
 	What  string // the option, argument or node
 	Value string // as given; empty where it would add nothing
-	Bound string // what it has to satisfy
+	Bound string // what it must satisfy
 	Fix   string // what to do
 	Err   error  // the node's own error, nil if there is none
 }
@@ -349,12 +349,12 @@ var sentinels = []error{ErrHeld, ErrNoQuorum, ErrLost, ErrReleased, ErrDetached,
 // Error returns the text of the function's error.
 func (e *FuncError) Error() string { return e.Err.Error() }
 
-// Is reports whether the function's error is target, and target is no error of this package.
+// Is reports whether the function's error is target, and target is not an error of this package.
 func (e *FuncError) Is(target error) bool {
 	return !slices.Contains(sentinels, target) && errors.Is(e.Err, target)
 }
 
-// As is errors.As of the function's error, for targets that are no errors of this package.
+// As is errors.As of the function's error, for targets that are not errors of this package.
 func (e *FuncError) As(target any) bool {
 	switch target.(type) {
 	case **HeldError, **QuorumError, **NodeError, **LostError, **InvalidError:
@@ -371,7 +371,7 @@ var descriptions = map[string]string{
 	"other":     "the call failed",
 }
 
-// errorType returns the error.type of an error, "" for an outcome that is no failure.
+// errorType returns the error.type of an error, "" for an outcome that is not a failure.
 func errorType(err error) string { return otel.Failure(outcome(err)) }
 
 // outcome returns the name of a call's outcome.

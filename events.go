@@ -30,7 +30,7 @@ type Acquired struct {
 type Renewed struct {
 	Name  string
 	Token int64
-	// ValidUntil is when work has to stop unless the lease is renewed again. It is on the
+	// ValidUntil is when work must stop unless the lease is renewed again. It is on the
 	// wall clock, for people: programs call Valid and Remaining.
 	ValidUntil time.Time
 	// Margin is how many of the nodes that hold the lease may lose their data before another
@@ -48,7 +48,7 @@ type Renewed struct {
 type AtRisk struct {
 	Name      string
 	Token     int64
-	Remaining time.Duration // until work has to stop
+	Remaining time.Duration // until work must stop
 	Margin    int
 	Confirmed int          // how many nodes have confirmed the lease in the last round
 	Nodes     []*NodeError // the latest errors, of the nodes that have one
@@ -74,7 +74,7 @@ type Wanted struct {
 	// Waiters is how many wait: the callers of this process, and the processes in the queue of the node
 	// that shows most of them, as Status counts them. One that ended a moment ago may be counted.
 	Waiters int
-	// Asked means that somebody has asked for the lease with Manager.AskRelease: By is the label of
+	// Asked means that another client has asked for the lease with Manager.AskRelease: By is the label of
 	// that Manager, and Reason is the text given there.
 	Asked      bool
 	By, Reason string

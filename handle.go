@@ -87,7 +87,7 @@ func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
 
 // Resume takes over a lease that was detached (Lease.Detach), usually in another process. It
 // returns a new lease with a larger token, and no other client has had the name in between. Options
-// are those of Acquire, but WithWait is refused, because Resume asks once.
+// are as for Acquire, but WithWait is refused, because Resume asks once.
 //
 // If several calls use copies of one handle, one gets the lease. The others get ErrLost (a
 // *LostError, joined with a *HeldError), as does a call after the keys have expired or were
@@ -124,7 +124,7 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 	return l, err
 }
 
-// ReleaseHandle gives the lock of a detached lease back, if nobody is to resume it. It returns ErrLost
+// ReleaseHandle gives the lock of a detached lease back, if no process is to resume it. It returns ErrLost
 // when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
 func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 	held, err := m.parseHandle(ctx, h)

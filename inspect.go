@@ -31,8 +31,8 @@ type Status struct {
 	// longest first; Holder is one of them. 0 and nil if Holder has the name alone.
 	Readers int
 	Holders []Holder
-	// Token is at or above the fencing token of the lease that is held, and below that of the
-	// lease of any later holder. The nodes show the last token of a block, whose tokens one
+	// Token is at or above the fencing token of the lease that is held, and below the token of
+	// any later lease. The nodes show the last token of a block, whose tokens one
 	// process uses one after the other: so compare with "at most". 0 unless Held, and if they show
 	// none: without fencing, and for another program's lock.
 	Token int64
@@ -41,7 +41,7 @@ type Status struct {
 	TTL   time.Duration
 	Until time.Time
 	// Fence is the highest fencing register of the nodes that answered. With a majority of answers no token
-	// is above it, except that of readers, which is one more.
+	// is above it, except a token of readers, which is one more.
 	Fence int64
 	// Waiters is how many processes wait in the queue, this one included: the largest number
 	// on any node. Of the callers of one process only the first is in it. A call that was not
@@ -81,7 +81,7 @@ type Waiter struct {
 // cause when ctx ended first.
 //
 // With Permits(n) it asks for the first n slots of the name: Status.Slots has the state of each, and the error is
-// that of the first slot with one.
+// the first one of a slot.
 func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Status, error) {
 	if err := m.inspectable(ctx, name); err != nil {
 		return Status{}, err
@@ -230,7 +230,7 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 			s.Waiters, tickets = waiters, r.Tickets
 		}
 		if r.Free() {
-			n.TTL = wire.Absent // a reservation is no lease
+			n.TTL = wire.Absent // a reservation is not a lease
 			continue
 		}
 		n.Holder = holder(r.Held)
@@ -284,7 +284,7 @@ type LeaseStatus struct {
 	Shared    bool // it is a shared lease
 	Since     time.Time
 	TTL       time.Duration
-	Remaining time.Duration // until work has to stop unless the lease is renewed
+	Remaining time.Duration // until work must stop unless the lease is renewed
 	AtRisk    bool          // see AtRisk
 	Margin    int           // as in Renewed
 	Wanted    Wanted        // who wants the lease, see Leases

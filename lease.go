@@ -57,10 +57,9 @@ func (l *Lease) Name() string {
 // differ.
 func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 
-// Token returns the fencing token: unique for the name, and larger than that of every grant
-// that was over when this attempt began. Pass it along with every write; the resource must
-// refuse a token below the highest that it has seen. The token of a shared lease is between those of the
-// writers before and after it; readers between these two may have the same one. 0 with WithoutFencing.
+// Token returns the fencing token: unique for the name, and larger than every token of a lease
+// that had ended when this attempt began. Pass it along with every write; the resource must refuse a token below the highest that it has seen. The token of a shared lease is between the tokens of
+// the writers before and after it; readers between these two may have the same one. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
 // Shared reports whether the lease is a shared one, of the option Shared or of Downgrade.
@@ -72,11 +71,11 @@ func (l *Lease) Slot() int {
 	return slot
 }
 
-// Valid reports whether work under the lease may go on. It reads the clocks at the call: it
+// Valid reports whether work under the lease may continue. It reads the clocks at the call: it
 // is false at the first call after a suspend that was too long, even before Lost delivers.
 func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 
-// Remaining returns how long work may go on unless the lease is renewed; 0 when the lease
+// Remaining returns how long work may continue unless the lease is renewed; 0 when the lease
 // is not valid. A lease that is not renewed is reported as lost before Remaining is 0: 25
 // ms before (half the safety margin, if that is less), and on a busy machine up to a tenth of the TTL
 // earlier still.
@@ -109,11 +108,11 @@ func (l *Lease) WithContext(ctx context.Context) (context.Context, context.Cance
 	return either(ctx, l.Context())
 }
 
-// either returns a context that ends with ctx or with that of a lease.
+// either returns a context that ends with ctx or with the context of a lease.
 func either(ctx, leaseCtx context.Context) (context.Context, context.CancelFunc) {
 	either, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
-	if leaseCtx.Err() != nil { // AfterFunc cancels in a goroutine, and a lease that is over allows no work
+	if leaseCtx.Err() != nil { // AfterFunc cancels in a goroutine, and a lease that has ended allows no work
 		cancel(context.Cause(leaseCtx))
 	}
 	return either, func() {
@@ -147,7 +146,7 @@ func (l *Lease) Lost() <-chan Lost { return l.watching().lost }
 func (l *Lease) Renewed() <-chan Renewed { return l.watching().renewed }
 
 // AtRisk returns a channel that delivers warnings. A value that was not read is replaced by
-// the next. It is closed when the lease ends, as that of Renewed is.
+// the next. It is closed when the lease ends, as the channel of Renewed is.
 func (l *Lease) AtRisk() <-chan AtRisk { return l.watching().atRisk }
 
 // Wanted returns a channel that reports how many callers wait for the lease, and who has asked for

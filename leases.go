@@ -15,8 +15,8 @@ import (
 
 // Leases are the leases of several names that one call has acquired. Each is a lease like any
 // other, with a token of its own. They end together: when one is released, the others are, too;
-// when one is lost, the others end at once, and their names stay taken for as long as that of the
-// lost one: for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so
+// when one is lost, the others end at once, and their names stay taken for as long as the name of
+// the lost one: for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so
 // that work can stop. All methods are safe for concurrent use.
 type Leases struct {
 	m      *Manager
@@ -88,10 +88,10 @@ func (s *Leases) Lease(name string) *Lease {
 	return nil
 }
 
-// Valid reports whether work under the leases may go on: each is valid.
+// Valid reports whether work under the leases may continue: each is valid.
 func (s *Leases) Valid() bool { return s.Remaining() > 0 }
 
-// Remaining returns how long work may go on unless the leases are renewed: the least of all.
+// Remaining returns how long work may continue unless the leases are renewed: the least of all.
 func (s *Leases) Remaining() time.Duration {
 	least := s.all[0].Remaining()
 	for _, l := range s.all[1:] {
@@ -104,7 +104,7 @@ func (s *Leases) Remaining() time.Duration {
 // Err returns. It has the values of the context given to AcquireAll, but neither its deadline nor
 // its cancellation.
 func (s *Leases) Context() context.Context {
-	_ = s.Err() // a lease that is over allows no work
+	_ = s.Err() // a lease that has ended allows no work
 	return s.ctx
 }
 

@@ -140,11 +140,11 @@ type startup struct {
 // waited returns how long New has waited.
 func (s *startup) waited() time.Duration { return s.m.clock.Steady().Sub(s.began) }
 
-// await waits for the first greeting of each node, and with WithStartupWait for a majority.
+// await waits for the first connection to each node, and with WithStartupWait for a majority.
 // It returns an error if New cannot succeed.
 func (s *startup) await(ctx context.Context) error {
 	m := s.m
-	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
+	late := time.NewTimer(time.Hour) // connecting is bounded by itself
 	defer late.Stop()
 	for waiting, said := true, false; waiting; {
 		up, silent, _ := s.census()
@@ -217,7 +217,7 @@ func (s *startup) unreached() error {
 }
 
 // census counts the nodes that may vote, or be read by a client that lacks the guard of
-// the others, and those without a greeting so far. problems has the errors of the nodes that have one.
+// the others, and those that have not connected or failed so far. problems has the errors of the nodes that have one.
 func (s *startup) census() (up, silent int, problems []error) {
 	problems = make([]error, len(s.m.nodes))
 	for i, n := range s.m.nodes {
@@ -260,7 +260,7 @@ func (m *Manager) enter() bool {
 	return true
 }
 
-// Subscribe returns a subscription to the events of all leases and nodes, or to those of the
+// Subscribe returns a subscription to the events of all leases and nodes, or to events of the
 // types given, as in Subscribe(8, Lost{}, Released{}). Its buffer holds that many events (at
 // least 1); Subscription says what happens when it is full. nil, and other types than the events
 // listed at Event, select nothing.

@@ -111,7 +111,7 @@ func WithTTL(d time.Duration) TTLOption {
 }
 
 // WithMaxHold ends a lease at this age (LostMaxHold), however well it renews: against a
-// holder that hangs for ever. Default 0, which is no limit; otherwise at least 100 ms. A
+// holder that hangs forever. Default 0, without a limit; otherwise at least 100 ms. A
 // lease with a limit is never passed on inside the process.
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MaxHold = d })
@@ -147,7 +147,7 @@ func WithFailFast() AcquireOption {
 
 // WithLockDelay keeps a name taken for this much longer than its lease was valid, so that
 // the holder's requests in flight can finish: after the holder died, and after every loss
-// in a process that goes on or calls Close. A release is not delayed. Where the keys are
+// in a process that continues or calls Close. A release is not delayed. Where the keys are
 // gone, as after LostMissing, nothing keeps the name. Default 0, at most 24 h together with
 // the TTL. (Burrows, "The Chubby lock service", section 2.4.)
 func WithLockDelay(d time.Duration) LeaseOption {
@@ -222,18 +222,18 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 }
 
 // WithTrustEmptyNodes lets the restart guard trust a database without any key, for a first
-// deployment, which would otherwise start with maxTTL of no grants. A Manager that has seen
+// deployment: otherwise nothing is granted for maxTTL. A Manager that has seen
 // a node's marker no longer trusts that node when it is empty. A Manager that starts later
 // would trust it, so remove the option after the first deployment. New refuses the option
-// beside a Sentinel or ClusterSlot.
+// together with a Sentinel or ClusterSlot.
 func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *settings) { c.Trust = true })
 }
 
-// WithGuardRollout lets clients without WithRestartGuard keep voting beside this one, while
+// WithGuardRollout lets clients without WithRestartGuard keep working alongside this one, while
 // you roll the guard out to a running fleet: give it to the first deployment with the guard,
 // and leave it out of the next. Meanwhile each client, with the guard and without it, warns
-// of every node, and the guard protects nobody fully, because clients without it may be
+// of every node, and the guard protects no client fully, because clients without it may be
 // granted a lease that a node has forgotten. The first client without this option ends the
 // rollout for all: a node then refuses the votes of clients without the guard, with an error
 // that names the option that they lack. New refuses it without WithRestartGuard. Default
@@ -243,8 +243,8 @@ func WithGuardRollout() Option {
 }
 
 // WithFailover sets the window of a failover. After a majority of the Sentinels or seeds last
-// named a master, renewals count there for this time, so leases go on for about as long while
-// these do not answer. WithRestartGuard has to be at least TTL + lock delay + window, the same
+// named a master, renewals count there for this time, so leases continue for about as long while
+// these do not answer. WithRestartGuard must be at least TTL + lock delay + window, the same
 // on all clients. Needed for nodes from Sentinel and ClusterSlot; New refuses the lack of it
 // with an InvalidError. For the address of a service it does nothing but require that time of
 // the guard. 2 s … 24 h, no default; 5 s suits most. docs/managed.md says what a failover costs,
@@ -256,7 +256,7 @@ func WithFailover(window time.Duration) Option {
 // WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which
 // the program may start before its Redis does: nodes that refuse connections, do not answer,
 // have no address in the name service yet, or load their data. New does not wait for nodes that an
-// operator must repair: it still fails at once if the others are no majority. Default 0: New fails as soon as every node has answered or
+// operator must repair: it still fails at once if the others are not a majority. Default 0: New fails as soon as every node has answered or
 // failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the wait
 // as well.
 func WithStartupWait(d time.Duration) Option {
@@ -351,7 +351,7 @@ func (s *settings) renewed(t *config.Terms, opts []RenewOption) (*config.Terms, 
 	return terms, invalid(problem)
 }
 
-// checkName refuses a name that is no legal key.
+// checkName refuses a name that is not a legal key.
 func checkName(name string) error { return invalid(config.CheckName(name)) }
 
 // invalid returns the error of a setting that cannot be used, nil for none.

@@ -36,8 +36,8 @@ func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
 
 // Revocation is the answer of Revoke.
 type Revocation struct {
-	Holder Holder // whose lease was revoked; zero if nobody holds the name
-	// Until is when the lease is over at the latest: nobody works under it from then on. Zero if that is
+	Holder Holder // whose lease was revoked; zero if the name is not held
+	// Until is when the lease ends at the latest: no work may continue under it. Zero if that is
 	// not known.
 	Until  time.Time
 	Marked int // how many nodes do not renew the lease any more
@@ -71,7 +71,7 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 				marks++
 			}
 		}
-		// The node may have lost a renewal; and a master that was replaced goes on renewing for the window.
+		// The node may have lost a renewal; and a master that was replaced continues to renew for the window.
 		if n.QuarantinedFor > 0 || m.cfg.Failover > 0 {
 			reaches = m.cfg.Guard
 		}
@@ -103,7 +103,7 @@ func (m *Manager) gone(ctx context.Context, before *Status) bool {
 }
 
 // noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
-// of this package, or nobody can hold it.
+// of this package, or it cannot be held.
 func (m *Manager) noted(ctx context.Context, op, name, reason string) (s Status, note wire.Note, err error) {
 	if len(reason) > wire.MaxReasonLen || !utf8.ValidString(reason) {
 		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "must be UTF-8 of at most " + strconv.Itoa(wire.MaxReasonLen) + " bytes", Fix: "shorten it"}

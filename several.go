@@ -17,7 +17,7 @@ import (
 )
 
 // AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes 1
-// to 16 names, in any order. Options and errors are those of Acquire, and WithWait bounds the whole
+// to 16 names, in any order. Options and errors are as for Acquire, and WithWait bounds the whole
 // call. A *HeldError names the name that blocks the call.
 //
 // Calls of AcquireAll never deadlock with each other: all take the names in one order, the order of
@@ -121,7 +121,7 @@ func (s *several) run() error {
 		back, next := s.decides.Tried(granted)
 		s.giveBack(back)
 		if next < 0 {
-			continue // unless one was lost meanwhile, the call is through
+			continue // the call is through, unless one was lost
 		}
 		if s.wait.Err() != nil {
 			return s.ended(next, problems[next])
@@ -183,13 +183,13 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	return granted, problems, nil
 }
 
-// keep takes a lease, which nobody sees before the call has all.
+// keep takes a lease, which the caller does not see before the call has all.
 func (s *several) keep(i int, l *Lease) {
 	l.lock.OnClose(hold.Unseen)
 	s.leases[i] = l
 }
 
-// giveBack releases leases of the call that nobody has seen.
+// giveBack releases leases of the call that the caller has not seen.
 func (s *several) giveBack(names quorum.Set) {
 	if names == 0 || !s.m.enter() {
 		return // Close has released them
@@ -218,7 +218,7 @@ func waiting(ctx context.Context, limit config.Wait) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
 }
 
-// ended returns the error of a call whose wait is over. problem is why the next name was not granted,
+// ended returns the error of a call whose wait has ended. problem is why the next name was not granted,
 // nil if that is not known.
 func (s *several) ended(next int, problem error) (err error) {
 	defer func() { s.parts[next].measure(err) }()

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/report"
 )
 
-// Attributes of spans, beside those of metrics.
+// Attributes of spans, in addition to the attributes of metrics.
 const (
 	attrNames             = attribute.Key("quorumlock.names")
 	attrToken             = attribute.Key("quorumlock.token")
@@ -115,7 +115,7 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, mode otel.Mod
 	return s
 }
 
-// start starts a span, nil if nobody wants telemetry.
+// start starts a span, nil without a provider.
 func (t *telemetry) start(ctx context.Context, span string, mode otel.Mode, names attribute.KeyValue) *acquireSpan {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil && t.meters == nil {
@@ -149,7 +149,7 @@ func (r *spanRef) traceParent() string {
 	return otel.TraceParent(r.context)
 }
 
-// waits records that the call cannot have the lease at once. obstacle is the reason; nil
+// waits records that the call cannot have the lease at once. cause is the reason; nil
 // if it is unknown. A call that asks once does not count as a wait: many such calls would
 // hide the real waits in the percentiles.
 func (s *acquireSpan) waits(obstacle error) {
@@ -298,7 +298,7 @@ func (s *acquireSpan) through(err error) {
 	}
 }
 
-// end ends the span. token and owner are those of the lease, if there is one.
+// end ends the span. token and owner belong to the lease, if there is one.
 func (s *acquireSpan) end(token int64, owner string, err error) {
 	if s == nil || s.span == nil {
 		return

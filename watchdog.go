@@ -17,7 +17,7 @@ import (
 // renews every lock; each change of a lock comes to the lease that stands on it by Report, one
 // after the other. At its end is what the changes of nodes mean for the log.
 
-// tenant is a Lease as package hold knows it. (Report is no method of Lease, which is public.)
+// tenant is a Lease as package hold knows it. (Report is not a method of Lease, which is public.)
 type tenant Lease
 
 // leaseOn returns the lease that stands on a lock, or the last one.
@@ -39,7 +39,7 @@ func (t *tenant) Report(e hold.Event) {
 		return
 	}
 	if e.Is(hold.Opened) {
-		l.token = e.Token // nobody else sees the lease yet
+		l.token = e.Token // the caller does not see the lease yet
 		l.opened(&e)
 	}
 	if risky := e.State == quorum.StateAtRisk && !e.Is(hold.Lost|hold.Released); risky != l.risky { // the lock may outlive the lease
@@ -81,7 +81,7 @@ func (l *Lease) opened(e *hold.Event) {
 	}
 }
 
-// finishRounds answers the callers of Renew whose round is over.
+// finishRounds answers the callers of Renew whose round has ended.
 func (l *Lease) finishRounds(e *hold.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

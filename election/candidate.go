@@ -280,7 +280,7 @@ func (c *candidate) settleQueued(now time.Duration) {
 		return
 	}
 	switch {
-	case c.calls[nameLease] == absent && c.leaderlessFor(3*c.ttl, now): // whoever holds next does not lead
+	case c.calls[nameLease] == absent && c.leaderlessFor(3*c.ttl, now): // the next holder does not lead
 		c.queue(nameLease)
 	case c.calls[nameLease] == waiting && !c.leaderless:
 		c.leave(nameLease) // the name has one waiter

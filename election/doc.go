@@ -5,8 +5,8 @@
 // # Preference and health
 //
 // With [Config.Preference] or [Config.Health], the better candidate leads: the one in the region of the data, the
-// one with a warm cache, the one that is healthy. At most one leads at any time, as without them: the leader is
-// told to return ([Elector.Yielding]), and releases its lease after Lead has returned. A leader that continues keeps
+// one with a warm cache, the one that is healthy. At most one leads at any time, as without them: the
+// leader sees [Elector.Yielding], returns, and its lease is released. A leader that continues keeps
 // its lease.
 //
 // A release hands a lease to the candidate that has waited longest, and not to the best one. So only one candidate

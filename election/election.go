@@ -15,8 +15,8 @@ type Config struct {
 	// Name is the name of the lease. Candidates with the same name, prefix and nodes compete. With Preference or
 	// Health, it has at most 507 bytes, and NAME/next is used as well.
 	Name string
-	// Lead is the leader's work. It runs under the lease, with a context that ends with it, and has
-	// to return then. When it returns while the lease is held, Run ends, unless the leader yields: see
+	// Lead is the leader's work. It runs under the lease, with a context that ends with it, and must
+	// return then. When it returns while the lease is held, Run ends, unless the leader yields: see
 	// [Elector.Yielding].
 	Lead func(ctx context.Context, l *quorumlock.Lease) error
 	// NewLeader is called with each holder, and when no one holds the name, in the order in
@@ -52,7 +52,7 @@ type Config struct {
 	LeadAnyway time.Duration
 	// YieldWithin is the time from the close of Yielding to the end of Lead's context. Default 0: at once.
 	YieldWithin time.Duration
-	// TTL is that of both leases with Preference or Health, in place of [quorumlock.WithTTL], which this package cannot
+	// TTL is the TTL of both leases with Preference or Health, in place of [quorumlock.WithTTL], which this package cannot
 	// read. Default 10 s, 100 ms … 24 h, the same for all candidates. Without Preference and Health it is ErrInvalid.
 	TTL time.Duration
 	// Log gets an error of Lead that Run does not return, because Lead's context had ended by a yield or a loss, at

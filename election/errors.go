@@ -2,7 +2,7 @@ package election
 
 import "errors"
 
-// The causes of the end of Lead's context, besides those of [quorumlock.Manager.Lead]. Run does not return them: it
+// The causes of the end of Lead's context, in addition to the causes of [quorumlock.Manager.Lead]. Run does not return them: it
 // campaigns again.
 var (
 	// ErrYielded means that the leader yields to a candidate whose Preference is larger.

@@ -65,7 +65,7 @@ type health struct {
 
 	running bool
 	began   time.Duration // of the running check, or of its latest overdue part
-	late    bool          // the running check has missed its deadline, so what it returns is no result
+	late    bool          // the running check has missed its deadline, so what it returns does not count
 }
 
 func (h *health) begin(now time.Duration) { h.running, h.began, h.late = true, now, false }
@@ -176,7 +176,7 @@ func (a ask) same(b ask) bool {
 	return a.asked == b.asked && a.value == b.value && a.number == b.number && a.id == b.id
 }
 
-// parseAsk reads an ask. Other texts, such as those of people, are none.
+// parseAsk reads an ask. Other texts, which people write, are not asks.
 func parseAsk(text string) (a ask, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) != 4 || words[0] != dialect {

@@ -25,7 +25,7 @@ type race struct {
 	running sync.WaitGroup // all goroutines, started by spawn alone; Run joins them
 	// events has capacity 0: a sender waits for the loop, or for the end of ctx, and then drops its event. Never closed.
 	events chan happening
-	// statuses and wants are those of Observe and of Lease.Wanted: capacity 1, the latest value replaces one that was
+	// statuses and wants are the channels of Observe and Lease.Wanted: capacity 1, the latest value replaces one that was
 	// not read, closed at the end of the observation or lease. nil before.
 	statuses <-chan quorumlock.Status
 	wants    [2]<-chan quorumlock.Wanted

@@ -1,5 +1,5 @@
 // Package fence has what its subpackages share: how a resource refuses a write
-// that comes from a holder whose lease is over.
+// that comes from a holder whose lease has ended.
 //
 // A lease cannot stop a holder that was paused between its last check and its
 // write. The resource can: it remembers the highest fencing token that it has
@@ -12,7 +12,7 @@
 //   - A holder shows its token before it reads what it is going to change. Until
 //     the resource has seen the new token, it accepts writes with the old one.
 //   - The check and the write are one atomic step.
-//   - The remembered token is never lowered and never deleted while somebody may
+//   - The remembered token is never lowered and never deleted while a holder may
 //     still come with an older one.
 //
 // A token may be shown any number of times: several writes of one holder have the

@@ -20,7 +20,7 @@ const (
 
 var (
 	// ErrStale means that the resource has seen a larger token: the lease of this
-	// holder is over, and another one has written since.
+	// holder has ended, and another one has written since.
 	ErrStale = errors.New("fence: stale token")
 	// ErrInvalid means that an argument cannot be used.
 	ErrInvalid = errors.New("fence: invalid")
@@ -29,7 +29,7 @@ var (
 // StaleError says which write was refused and why. It is ErrStale.
 //
 // The holder must not try again with the same token, because it will never pass again. It
-// has to stop its work and acquire the lock again.
+// must stop its work and acquire the lock again.
 type StaleError struct {
 	Resource string
 	Token    int64 // of the refused write
@@ -50,7 +50,7 @@ func (e *StaleError) Is(target error) bool { return target == ErrStale }
 type InvalidError struct {
 	What  string // the argument or option
 	Value string // as given
-	Bound string // what it has to satisfy
+	Bound string // what it must satisfy
 	Fix   string // what to do
 }
 

@@ -66,7 +66,7 @@ func (c *Cluster) Options() []rueidis.ClientOption {
 // OptionsFor is Options for a client that [Cluster.Partition] can cut off by name.
 // Clients with the same name are cut off together.
 //
-// It sets ForceSingleClient and DisableCache, because the nodes are no Redis Cluster and
+// It sets ForceSingleClient and DisableCache, because the nodes are not a Redis Cluster and
 // do not support client-side caching. The other options have their zero values. The name
 // in InitAddress is only a label: each DialCtxFn connects to its own node. It obeys the
 // timeout of the rueidis Dialer.

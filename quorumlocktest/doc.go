@@ -1,6 +1,6 @@
 // Package quorumlocktest runs N Redis nodes inside the test process. With it, a program
 // that uses quorumlock, or any rueidis client, can be tested without a server and without
-// sockets, under every fault that a majority has to survive.
+// sockets, under every fault that a majority must survive.
 //
 // A node is a [miniredis] behind a relay. Real rueidis clients reach it through in-memory
 // pipes; nothing is mocked on the side of the clients. Each node has its own clock, its
@@ -14,7 +14,7 @@
 //			...
 //			time.Sleep(time.Minute)     // takes no time
 //			cluster.ForceLost(t, lease) // or cluster.Kill(0, 1), Hang, Cut, StepClock(time.Minute)
-//			...                         // the job has to have stopped
+//			...                         // the job must have stopped
 //		})
 //	}
 //
@@ -60,7 +60,7 @@
 //     an error("CODE text"), it looks like the error of a command. After a caught error,
 //     closures no longer share their variables with the function that declared them
 //     and is still running.
-//   - A key is gone as soon as its time to live is over. Redis rounds to whole
+//   - A key is gone as soon as its time to live has passed. Redis rounds to whole
 //     milliseconds and keeps the key up to one longer; its PTTL can be one higher.
 //   - A time to live of more than 292 years ends at once.
 //   - In RESP3, ZRANGE WITHSCORES is flat, as in RESP2.

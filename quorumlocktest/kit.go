@@ -74,7 +74,7 @@ const forcePatience = 10 * time.Second
 // when the lease has noticed: its context has ended, and Err is a *quorumlock.LostError
 // with the reason LostTaken. The name stays taken until the lock expires. With a shared
 // lease, all shared leases of the name are lost. The nodes have to answer; if they do not, the
-// lease is lost when its time is over (see [Cluster.Cut]).
+// lease is lost when its time has passed (see [Cluster.Cut]).
 func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	tb.Helper()
 	found := 0
@@ -91,8 +91,8 @@ func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	}
 }
 
-// ForceLostByName is [Cluster.ForceLost] for a lease that the test does not have, such as that
-// of code which calls Do: it replaces the lock that m holds under this name, and returns when
+// ForceLostByName is [Cluster.ForceLost] for a lease that the test does not have, such as the
+// lease of code which calls Do: it replaces the lock that m holds under this name, and returns when
 // m has reported the loss. A lease that is renewed notices within a third of its TTL, one
 // WithoutRenewal only at its next Renew or at its end.
 func (c *Cluster) ForceLostByName(tb testing.TB, m *quorumlock.Manager, name string) {
@@ -122,10 +122,10 @@ func (c *Cluster) ForceLostByName(tb testing.TB, m *quorumlock.Manager, name str
 	}
 }
 
-// readersTag is behind the key of a lock in that of the set of those who read.
+// readersTag follows the key of a lock in the key of the set of its readers.
 const readersTag = "\xffs"
 
-// heldBy returns the key of the lock that an owner has if this is its key, or that of the set of its
+// heldBy returns the key of the lock that an owner has if this is its key, or the key of the set of its
 // readers; "" if it is neither.
 func (n *Node) heldBy(key, owner string) string {
 	if lock, ofReaders := strings.CutSuffix(key, readersTag); ofReaders {

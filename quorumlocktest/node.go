@@ -209,8 +209,8 @@ func (n *Node) Do(args ...string) (any, error) {
 // memory > 'maxmemory'.", to every command for which match is true. The node does not
 // execute these commands. A call replaces the one before; Fail(nil, "") ends it.
 //
-// match gets the command's name in upper case, then its arguments. It sees the commands
-// of clients and those of scripts, where redis.call raises the error like any other. It
+// match gets the command's name in upper case, then its arguments. It sees the commands of
+// clients and of scripts, where redis.call raises the error like any other. It
 // does not see the commands of Do. The node calls it while it executes a command, so
 // match must not call methods of the Node.
 func (n *Node) Fail(match func(args []string) bool, reply string) {
@@ -240,7 +240,7 @@ func (n *Node) SetInfo(key, value string) {
 	n.info = info
 }
 
-// dial connects a client. As with any connection, the process has to exist, but may be
+// dial connects a client. As with any connection, the process must exist, but may be
 // hung.
 func (n *Node) dial(ctx context.Context, client string) (net.Conn, error) {
 	if err := n.net.reach(ctx, client); err != nil {

@@ -18,7 +18,7 @@ import (
 
 // process is one run of a node's Redis, from start to kill: a miniredis. All commands go
 // through the hook, one at a time, under the node's exec. The hook sets miniredis's clock
-// to the node's, and corrects replies that differ from those of Redis.
+// to the node's, and corrects replies that differ from the replies of Redis.
 type process struct {
 	node    *Node
 	redis   *miniredis.Miniredis
@@ -85,7 +85,7 @@ func (p *process) stop() {
 }
 
 // step moves the clock by d. miniredis counts down the rest of a key's TTL, so a step
-// back has to be added to it. The caller holds node.exec.
+// back must be added to it. The caller holds node.exec.
 func (p *process) step(d time.Duration) {
 	now := p.node.now()
 	p.redis.SetTime(now)
@@ -334,7 +334,7 @@ func blocks(cmd string, args []string) bool {
 
 var expireError = regexp.MustCompile(`invalid expire time in (\w+)`)
 
-// correct changes the text of an error to that of Redis.
+// correct changes the text of an error to the text of Redis.
 func correct(reply []byte) []byte {
 	if len(reply) > 0 && reply[0] == '-' {
 		return expireError.ReplaceAll(reply, []byte("invalid expire time in '$1' command"))

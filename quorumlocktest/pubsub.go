@@ -12,7 +12,7 @@ import (
 // Close for a moment. Here a message is sent where Redis sends it: while PUBLISH runs,
 // before its reply.
 
-// subscriptions are those of one session, by kind: "" for channels, "p" for patterns, "s"
+// subscriptions are the subscriptions of one session, by kind: "" for channels, "p" for patterns, "s"
 // for shard channels. node.exec guards them.
 type subscriptions map[string][]string
 

@@ -46,7 +46,7 @@ type link struct {
 type lane struct {
 	lost  func() bool // reports whether bytes are lost
 	queue []parcel
-	wake  chan struct{} // capacity 1: the receiver has to look again
+	wake  chan struct{} // capacity 1: the receiver must look again
 }
 
 // parcel has the bytes of one Write. The end of the stream travels in the lane like any
@@ -92,7 +92,7 @@ func (w *network) reach(ctx context.Context, client string) error {
 	}
 }
 
-// pause waits for d (for ever if d is zero), for wake, or for the end of the context.
+// pause waits for d (forever if d is zero), for wake, or for the end of the context.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	var over <-chan time.Time
 	if d > 0 {

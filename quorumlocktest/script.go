@@ -107,7 +107,7 @@ var (
 	syntaxError = regexp.MustCompile(`(?:<string>|user_script) line:(\d+)\(column:\d+\) near '(.*)':\s+syntax error ?`)
 )
 
-// correct turns miniredis's report of an error in a script into that of Redis. The error
+// correct turns miniredis's report of an error in a script into the report of Redis. The error
 // of a command keeps its code, an error of the script itself gets ERR, and both name the
 // line.
 func (s script) correct(reply []byte) []byte {

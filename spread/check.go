@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// The causes of the context of Config.Func, besides the loss of the lease and the end of Run's context.
+// The causes of the context of Config.Func, in addition to the loss of the lease and the end of Run's context.
 var (
 	errGiven    = errors.New("spread: the name moves to a member that has fewer")
 	errUnlisted = errors.New("spread: the name is no longer in the list")

@@ -56,7 +56,7 @@ func (s *Member) ask(ctx context.Context, c balance.Command) {
 	waits := s.core.Waits(c.Name)
 	s.mu.Unlock()
 	if waits {
-		_ = s.m.AskRelease(ctx, s.key(c.Name), c.Text) // without it the wait ends in vain
+		_ = s.m.AskRelease(ctx, s.key(c.Name), c.Text) // without it the wait ends without a result
 	}
 }
 

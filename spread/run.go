@@ -18,7 +18,7 @@ import (
 //
 // It returns ctx.Err() and ctx's cause, if that is another error; ErrInvalid (an *quorumlock.InvalidError) for a bad
 // Config, a nil ctx, options that the Manager refuses, and a second call: a Member runs once; and ErrClosed when the
-// Manager was closed. Missing nodes are no reason to return.
+// Manager was closed. Run does not return because nodes are missing.
 func (s *Member) Run(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return err
@@ -61,10 +61,10 @@ func (s *Member) begin(ctx context.Context) error {
 	return nil
 }
 
-// key returns the name of the lock of a name; that of "" is the presence.
+// key returns the name of the lock of a name; the name "" stands for the presence.
 func (s *Member) key(name string) string { return s.cfg.Group + "/" + name }
 
-// options are those of all leases. The Manager's defaults for what delays a change of the holder do not apply.
+// options returns the options of all leases. The Manager's defaults for what delays a change of the holder do not apply.
 func (s *Member) options(more ...quorumlock.AcquireOption) []quorumlock.AcquireOption {
 	return append(more, quorumlock.WithTTL(s.cfg.TTL), quorumlock.WithHolder(s.id), quorumlock.WithMinHold(0), quorumlock.WithLockDelay(0))
 }

@@ -61,7 +61,7 @@ type Config struct {
 	// until then. The cause of ctx says why it ends. If Func returns earlier, with or without an error, it is called again
 	// under the same lease: after 1 s, doubled up to 1 min, and 1 s again after a run of 1 min. A panic ends the process.
 	Func func(ctx context.Context, l *quorumlock.Lease, name string) error
-	// TTL is that of the leases: default 10 s, at least 3 s, the same in all members.
+	// TTL is the TTL of the leases: default 10 s, at least 3 s, the same in all members.
 	TTL time.Duration
 	// Label names the member for people, at most 128 bytes of UTF-8. Default host/pid. Equal labels do no harm.
 	Label string

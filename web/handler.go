@@ -122,7 +122,7 @@ func (p *page) file(w http.ResponseWriter, r *http.Request, end string) {
 		http.NotFound(w, r)
 		return
 	}
-	if whole, _, _ := strings.Cut(r.RequestURI, "?"); end == "" && whole != "" && !strings.HasSuffix(whole, "/") { // the files are beside it
+	if whole, _, _ := strings.Cut(r.RequestURI, "?"); end == "" && whole != "" && !strings.HasSuffix(whole, "/") { // the files are next to it
 		w.Header().Set("Location", "./"+path.Base(whole)+"/")
 		w.WriteHeader(http.StatusMovedPermanently)
 		return

@@ -25,7 +25,7 @@ type nameView struct {
 	Level   level       `json:"level"`
 	Text    string      `json:"text"`
 	Error   string      `json:"error"`
-	Here    string      `json:"here"` // what this process has to do with it
+	Here    string      `json:"here"` // what this process holds or asks of it
 	Waiters int         `json:"waiters"`
 	Queue   []waiterRow `json:"queue"` // the first of them
 	Fence   string      `json:"fence"`
@@ -68,7 +68,7 @@ type answerRow struct {
 	Problem string  `json:"problem"`
 }
 
-// ofName makes the view of a name from what Inspect has returned. leases are those of this process.
+// ofName makes the view of a name from what Inspect has returned. leases are the leases of this process.
 func ofName(name string, permits int, s *quorumlock.Status, err error, leases []quorumlock.LeaseStatus, link string, now time.Time) nameView {
 	v := nameView{
 		Name: shown(name, alone), Query: queryOf(name, permits), At: now.UnixMilli(), Level: good, Error: problem(err, alone),
@@ -157,7 +157,7 @@ func holderOf(h *quorumlock.Holder, s *quorumlock.Status, slot, link string, now
 }
 
 // waiterRows has the first waiters, in their order. A process may be among them several times, as readers are. Since is
-// measured anew each time, so it is no key.
+// measured anew each time, so it cannot be a key.
 func waiterRows(s *quorumlock.Status) []waiterRow {
 	rows, nth := make([]waiterRow, len(s.Queue)), map[string]int{}
 	for i, w := range s.Queue {
@@ -177,7 +177,7 @@ func waiterRows(s *quorumlock.Status) []waiterRow {
 	return rows
 }
 
-// here says what this process has to do with a name.
+// here says what this process holds of a name.
 func here(name string, leases []quorumlock.LeaseStatus) string {
 	held := 0
 	for i := range leases {

@@ -31,7 +31,7 @@ type poll struct {
 const mostIdle = 16
 
 // get returns the JSON of what ask returns, or what it has returned to another viewer within the time that ask said then.
-// It returns ctx's error if ctx ends while others ask, or meanwhile.
+// It returns ctx's error if ctx ends before the answer.
 func (s *polls) get(ctx context.Context, of string, ask func(context.Context) (answer any, good time.Duration)) ([]byte, error) {
 	p := s.use(of)
 	defer s.leave(p)

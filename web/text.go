@@ -14,12 +14,12 @@ const (
 	alone   = 2000
 )
 
-// credentials are those in a URL. A password may hold every character that is no space.
+// credentials are those in a URL. A password may hold every character except a space.
 var credentials = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S*@`)
 
 // shown returns a text of others for a page, on one line: what does not print, such as a control character or an
 // override of the direction, is escaped as Go does it, a URL loses its credentials, and the rest after that many
-// characters is left out. It is no HTML: the page shows it as text.
+// characters is left out. It is not HTML: the page shows it as text.
 func shown(s string, most int) string {
 	s = credentials.ReplaceAllString(s, "$1***@") // before the cut, which may take the @
 	var b strings.Builder

@@ -14,7 +14,7 @@ import (
 )
 
 // This file has what the page shows, as functions of what the Manager says. The types are what the script of the page
-// reads; they are no API. All durations are in milliseconds.
+// reads; they are not an API. All durations are in milliseconds.
 
 // mostLeases is how many leases the page shows.
 const mostLeases = 100

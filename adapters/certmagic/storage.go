@@ -47,14 +47,14 @@ var (
 )
 
 // Wrap returns storage with the locks of m. All processes that share the storage
-// have to lock in the same way. The options are those of each lease. A lock's name
+// must lock in the same way. The options are for each lease. A lock's name
 // is "certmagic/" and the name that CertMagic gives, together at most 512 bytes.
 func Wrap(storage certmagic.Storage, m *quorumlock.Manager, options ...quorumlock.AcquireOption) *Storage {
 	return &Storage{Storage: storage, manager: m, options: options, leases: map[string][]*quorumlock.Lease{}}
 }
 
 // Lock implements certmagic.Locker: it waits for the lock until ctx ends. Its
-// errors are those of Manager.Acquire.
+// errors are as for Manager.Acquire.
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	lease, err := s.manager.Acquire(ctx, namePrefix+name, s.options...)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 }
 
 // TryLock implements certmagic.TryLocker: it asks once, and reports false without
-// an error when somebody else holds the lock. Its other errors are those of
+// an error when another caller holds the lock. Its other errors are as for
 // Manager.TryAcquire.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	lease, err := s.manager.TryAcquire(ctx, namePrefix+name, s.options...)
@@ -121,7 +121,7 @@ func (s *Storage) push(name string, lease *quorumlock.Lease) {
 
 // pop takes the oldest lease. CertMagic unlocks by name alone. After a loss two
 // callers of this process may believe that they have the lock: the first to
-// unlock gets the lost lease, so that nobody releases one that is in use.
+// unlock gets the lost lease, so that no caller releases one that is in use.
 func (s *Storage) pop(name string) *quorumlock.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,7 @@
 //
 // A [Locker] makes a job ([Locker.Job]) or a wrapper for a chain ([Locker.Wrapper]).
 // At a tick, one process gets the lock and runs the job; the others skip the tick. All of
-// them skip it while an earlier run goes on. So a job does not run twice at once while its
+// them skip it while an earlier run continues. So a job does not run twice at once while its
 // lease is valid, nor twice for one tick while the processes reach the tick less than
 // half of the minimum hold apart ([NewLocker]).
 //

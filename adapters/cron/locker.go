@@ -42,7 +42,7 @@ func NewLocker(m *quorumlock.Manager, logger cron.Logger, holdAtLeast time.Durat
 // Job returns a job for cron.AddJob that runs work in one process for each tick, under
 // the lock "cron/" and the name. All processes give a job the same name, and different
 // jobs different names. The context ends when the lease is lost, and when the Manager
-// closes: work has to return then. The lease has the fencing token for writes.
+// closes: work must return then. The lease has the fencing token for writes.
 //
 // cron.Stop cancels no job. To stop, wait for the context that it returns, and close the
 // Manager afterwards, or before if the jobs should be cut short.

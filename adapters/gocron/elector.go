@@ -25,7 +25,7 @@ const campaignAgain = 5 * time.Second
 type Elector struct {
 	lease  atomic.Pointer[quorumlock.Lease] // of the current term, nil outside of terms
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the campaign is over
+	done   chan struct{} // closed when the campaign has ended
 
 	mu  sync.Mutex // guards err
 	err error      // what ended the campaign, or stands in its way
@@ -36,7 +36,7 @@ var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector for gocron.WithDistributedElector and begins to
 // campaign for the name. All processes of one schedule use the same name. The
-// options are those of the leader's lease. Close it before the Manager.
+// options are for the leader's lease. Close it before the Manager.
 func NewElector(m *quorumlock.Manager, name string, options ...quorumlock.AcquireOption) *Elector {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Elector{cancel: cancel, done: make(chan struct{})}

@@ -31,7 +31,7 @@ var (
 )
 
 // NewLocker returns a Locker for gocron.WithDistributedLocker or gocron.WithDistributedJobLocker.
-// The options are those of each job's lease.
+// The options are for each job's lease.
 //
 // HoldAtLeast keeps the name taken even if the job ends sooner (quorumlock.WithMinHold), in whole
 // milliseconds, so that a scheduler whose clock is late does not run the job again. Make it longer
@@ -76,7 +76,7 @@ type lock struct {
 }
 
 // Unlock implements gocron.Lock. It releases the lease apart from ctx, which gocron
-// may have cancelled. gocron ignores its errors, which are those of Lease.Release.
+// may have cancelled. gocron ignores its errors, which are as for Lease.Release.
 func (u *lock) Unlock(ctx context.Context) error {
 	u.locker.mu.Lock()
 	if u.locker.leases[u.key] == u.lease { // a lost lease may have a successor here

@@ -4,7 +4,7 @@
 // A [Locker] is for goose.WithLocker. Each operation of the provider runs under a context of
 // [Locker.Context], which ends when the lease is lost: so goose stops, and rolls a transaction
 // back, before another process begins to migrate. A migration that takes longer than the TTL is
-// no problem: the lease is renewed.
+// safe: the lease is renewed.
 //
 // On PostgreSQL, goose's own lockers (package lock) are simpler and safer, because lock and data
 // are in one server. This one is for the other databases, and for migrations that change more

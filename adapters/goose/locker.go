@@ -21,8 +21,8 @@ type Locker struct {
 // The compiler checks what goose expects.
 var _ lock.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker for goose.WithLocker. The name is that of the lock, one for each
-// database: all processes give the same one. The options are those of the lease. Without
+// NewLocker returns a Locker for goose.WithLocker. The name is the name of the lock, one for
+// each database: all processes give the same one. The options are for the lease. Without
 // quorumlock.WithWait a process waits for the one that migrates until its own context ends.
 func NewLocker(m *quorumlock.Manager, name string, options ...quorumlock.AcquireOption) *Locker {
 	return &Locker{manager: m, name: name, options: options}
@@ -31,7 +31,7 @@ func NewLocker(m *quorumlock.Manager, name string, options ...quorumlock.Acquire
 // Context returns the context for operations of a provider, such as Provider.Up, one after the
 // other. It ends with ctx, by cancel, and when the lease is lost; then context.Cause is a
 // *quorumlock.LostError, and so the operation's error is quorumlock.ErrLost. Call cancel when
-// the operations are over, and close the Manager after that: Close releases the lease of an
+// the operations have ended, and close the Manager after that: Close releases the lease of an
 // operation that still runs.
 func (l *Locker) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	r := &run{locker: l}
@@ -51,7 +51,7 @@ func Lease(ctx context.Context) *quorumlock.Lease {
 	return r.lease
 }
 
-// key is that of a run in its context.
+// key is the key of a run in its context.
 type key struct{}
 
 // run is the operations of one context.
@@ -102,7 +102,7 @@ func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
 	if lease == nil {
 		return quorumlock.ErrReleased
 	}
-	leave() // the end of the lease by its release is no loss
+	leave() // the end of the lease by its release is not a loss
 	err = lease.Release(ctx)
 	r.mu.Lock()
 	r.taken = false

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// defaultDialTimeout is that of go-redis. It bounds a provider of credentials, and not the dial.
+// defaultDialTimeout is the default of go-redis. It bounds a provider of credentials, and not the dial.
 const defaultDialTimeout = 5 * time.Second
 
 // common is what the three kinds of options have in common.

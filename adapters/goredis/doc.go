@@ -1,8 +1,8 @@
 // Package goredis makes nodes of quorumlock from the options of go-redis v9, so that the
 // locks reach the same servers with the same user, database, TLS and dialer as your data.
 //
-// [Nodes] takes the options of independent servers, [Sentinel] those of a failover client,
-// and [ClusterSlot] those of a cluster. The Manager makes connections of its own, one to
+// [Nodes] takes the options of independent servers, [Sentinel] the options of a failover
+// client, and [ClusterSlot] the options of a cluster. The Manager makes connections of its own, one to
 // each node, and a second one as soon as one of its callers must wait: with three nodes 3, then
 // 6. Your client keeps its own, and its pool is not touched.
 //
@@ -30,7 +30,7 @@
 //     does nothing. Of the three sources of credentials, CredentialsProviderContext comes
 //     first and Username and Password come last. A user without a password does not log in.
 //   - A dial takes 500 ms at most, or DialTimeout if that is less. A Dialer must end with its
-//     context: while it does not, its node is down. That of client.Options() does not if it
+//     context: while it does not, its node is down. The Dialer of client.Options() does not if it
 //     makes TLS connections, so take the options that you wrote in place of it.
 //   - A provider of credentials is asked for each new connection, and gets a context of
 //     DialTimeout, or 5 s. An open connection stays as it is until the server closes it.
@@ -48,7 +48,7 @@
 //
 // The rest is about pools, retries, buffers, caches and routing, which a node does not have:
 // it has one connection, and no command is sent twice. Timeouts come from
-// quorumlock.WithNodeTimeout. Hooks of a client (AddHook) are no options, and see no lock.
+// quorumlock.WithNodeTimeout. Hooks of a client (AddHook) are not options, and see no lock.
 //
 // The table is for go-redis v9.22.0, the newest version that compiles with Go 1.25. A field
 // that a newer one adds is without effect until the table has it.

@@ -40,7 +40,7 @@ type latest struct {
 	current auth.Credentials
 }
 
-// first keeps the credentials that Subscribe has returned, unless newer ones have come meanwhile. It
+// first keeps the credentials that Subscribe has returned, unless newer ones have come in the meantime. It
 // reports whether there are any.
 func (l *latest) first(c auth.Credentials) bool {
 	l.mu.Lock()

@@ -17,7 +17,7 @@ const (
 )
 
 // Nodes returns the options of nodes for quorumlock.New, one for each independent server. The
-// options are only read, and can be those of a client: client.Options().
+// options are only read, and can be the options of a client: client.Options().
 //
 // It returns a *quorumlock.InvalidError, which is quorumlock.ErrInvalid and names the field: for
 // a field that is refused, a Network other than tcp and unix, a Protocol other than 2 and 3, nil,
@@ -51,7 +51,7 @@ func node(what string, o *redis.Options) (rueidis.ClientOption, error) {
 	n := rueidis.ClientOption{InitAddress: []string{addr}, SelectDB: max(o.DB, 0)}
 	switch {
 	case addr == failoverAddr:
-		return none(invalid(what+".Addr", addr, "is that of a failover client, whose dialer follows one Sentinel", "give the FailoverOptions to Sentinel"))
+		return none(invalid(what+".Addr", addr, "belongs to a failover client, whose dialer follows one Sentinel", "give the FailoverOptions to Sentinel"))
 	case network != "tcp" && network != "unix":
 		return none(invalid(what+".Network", network, "must be tcp or unix", "leave it empty"))
 	case network == "unix" && !strings.HasPrefix(addr, "/") && o.Dialer == nil:
@@ -101,7 +101,7 @@ func Sentinel(o *redis.FailoverOptions) (rueidis.ClientOption, error) {
 // the tag, such as "{locks}", with the settings of a cluster client, whose Addrs are the seeds. It
 // needs quorumlock.WithPrefix, quorumlock.WithRestartGuard and quorumlock.WithFailover. List
 // three seeds or more: go-redis asks one of them, and quorumlock a majority. The address of a
-// configuration endpoint is no seed.
+// configuration endpoint is not a seed.
 //
 // It returns a *quorumlock.InvalidError that names the field, for a field that is refused, for
 // Protocols other than 2 and 3, and for nil. quorumlock.New checks the tag and the seeds.

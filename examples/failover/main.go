@@ -233,7 +233,7 @@ func (s *story) print(t message) {
 	case quorumlock.AtRisk:
 		s.say(t.who, "at risk: %v left, %d nodes do not confirm", e.Remaining.Round(time.Millisecond), len(e.Nodes))
 	case quorumlock.Lost:
-		when := "reported before anybody else can get it"
+		when := "reported before another client can get it"
 		if late := e.At.Sub(e.ValidUntil).Round(time.Millisecond); late > 0 {
 			when = fmt.Sprintf("reported %v too late", late)
 		}

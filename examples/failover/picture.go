@@ -24,7 +24,7 @@ const (
 	laneHeight, barSize = 68, 26
 )
 
-// The colours are those of the other pictures: green is the library at work.
+// The colours are as in the other pictures: green is the library at work.
 const style = `<title id="title">A leader is cut off, and is notified before the other contender is granted the lease</title>
 <desc id="desc">Two lanes over time. Alice holds the lease and renews it. A node dies and comes back. The network cuts alice off from a majority:
 her lease is at risk, then lost. A moment after the report of the loss, bob holds the lease, with a larger token.</desc>

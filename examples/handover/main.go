@@ -23,7 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// keep is how long a restart may take. If nobody has resumed the lease by then, it is free.
+// keep is how long a restart may take. If no process has resumed the lease by then, it is free.
 const keep = 30 * time.Second
 
 func main() {
@@ -77,7 +77,7 @@ func run(ctx context.Context, nodes []string, name, file string) error {
 func take(ctx context.Context, m *quorumlock.Manager, name, file string, log *slog.Logger) (*quorumlock.Lease, error) {
 	handle, err := os.ReadFile(file)
 	if err == nil {
-		_ = os.Remove(file) // whoever resumes it is the only one
+		_ = os.Remove(file) // the process that resumes it is the only one
 		lease, err := m.Resume(ctx, quorumlock.Handle(handle))
 		if err == nil {
 			log.Info("leading", "token", lease.Token(), "resumed", true)

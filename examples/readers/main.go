@@ -57,7 +57,7 @@ func run(nodes string, out io.Writer) error {
 }
 
 // prices is what the lock protects. It refuses a token below the highest that it has seen, so a process that
-// stood still and works on under a lease that is over does no harm.
+// stood still and works on under a lease that has ended does no harm.
 type prices struct {
 	mu    sync.Mutex
 	price int
@@ -119,7 +119,7 @@ func (s *story) play(ctx context.Context) error {
 	_, err := editor.TryAcquire(ctx, name)
 	var held *quorumlock.HeldError
 	if !errors.As(err, &held) {
-		return fmt.Errorf("a writer beside readers: %w", err)
+		return fmt.Errorf("a writer among readers: %w", err)
 	}
 	s.say("the editor finds %d readers, and waits", held.Readers)
 	writer := wait(ctx, editor, quorumlock.Kind{})
@@ -133,7 +133,7 @@ func (s *story) play(ctx context.Context) error {
 	s.say("shop 3 came later, and waits behind the editor")
 	for i, l := range first {
 		w := <-l.Wanted() // with its next renewal
-		s.say("shop %d is told that %d wait, and leaves", i+1, w.Waiters)
+		s.say("shop %d sees that %d wait, and leaves", i+1, w.Waiters)
 		if err := l.Release(ctx); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (s *story) goOn(ctx context.Context, w *quorumlock.Lease, later <-chan leas
 			return fmt.Errorf("%s reads %d: %w", who, price, err)
 		}
 	}
-	s.say("the editor goes on as a reader, and shop 3 reads 110 beside it")
+	s.say("the editor continues as a reader, and shop 3 reads 110 at the same time")
 	s.say("a late write of the editor is refused: %v", s.prices.write(w, 120))
 	return errors.Join(reader.Release(ctx), third.Release(ctx))
 }

@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&s.endpoint, "endpoint", "http://127.0.0.1:4318", "OTLP/HTTP `URL` that gets the spans; none exports nothing")
 	flag.StringVar(&s.metrics, "metrics", "", "`host:port` to serve /checkout/metrics and /billing/metrics on, for Prometheus; empty serves nothing")
 	flag.DurationVar(&s.most, "for", 5*time.Second, "longest time that requests are made")
-	flag.IntVar(&s.rounds, "rounds", 1, "how often the four requests are made; 0 repeats them until -for is over")
+	flag.IntVar(&s.rounds, "rounds", 1, "how often the four requests are made; 0 repeats them until -for has passed")
 	flag.BoolVar(&s.faults, "faults", false, "kill a node now and then, and let a lease be lost (not with -nodes)")
 	flag.StringVar(&s.picture, "svg", "", "`file` to draw the spans of the first round into")
 	flag.Parse()

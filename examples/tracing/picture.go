@@ -21,7 +21,7 @@ const (
 	top      = 64
 )
 
-// The colours are those of the other pictures: green is the library at work.
+// The colours are as in the other pictures: green is the library at work.
 const style = `<title id="title">Requests of two services wait for one lock</title>
 <desc id="desc">Four requests over time, each with its wait for the lock and the time it held it. Links lead from each waiter to the holders before it.</desc>
 <style>

@@ -4,7 +4,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// holdsOfKeptRequests keeps the span of a hold if that of its acquisition was kept. A hold is a trace of
+// holdsOfKeptRequests keeps the span of a hold if the span of its acquisition was kept. A hold is a trace of
 // its own, about which a sampler decides by itself: without this, one request in ten and one hold in ten
 // are kept, and rarely those that belong together. To keep no holds, drop the name.
 type holdsOfKeptRequests struct{ sdktrace.Sampler }

@@ -9,7 +9,7 @@
 //	...
 //	err = fences.Set(ctx, "report:today", lease.Token(), text)
 //	if errors.Is(err, redisfence.ErrStale) {
-//		return err // somebody else has taken over
+//		return err // another holder has taken over
 //	}
 //
 // The data does not have to be on the nodes that grant the leases; a separate Redis is
@@ -127,14 +127,14 @@ func (f *Fence) Check(ctx context.Context, resource string, token int64) error {
 }
 
 // Set is SET key value with a token; the key is the resource. The key's time to
-// live, if it had one, is dropped, as by SET. Its errors are those of Check.
+// live, if it had one, is dropped, as by SET. Its errors are as for Check.
 func (f *Fence) Set(ctx context.Context, key string, token int64, value string) error {
 	_, err := f.Eval(ctx, setScript, key, token, []string{key}, []string{value})
 	return err
 }
 
 // HSet is HSET key field value … with a token; the key is the resource. Fields
-// and values alternate. Its errors are those of Check, and an *InvalidError for
+// and values alternate. Its errors are as for Check, and an *InvalidError for
 // no field, a field without a value, and more than MaxPairs fields.
 func (f *Fence) HSet(ctx context.Context, key string, token int64, fieldsAndValues ...string) error {
 	if n := len(fieldsAndValues); n == 0 || n%2 != 0 || n > 2*MaxPairs {
@@ -154,7 +154,7 @@ func (f *Fence) HSet(ctx context.Context, key string, token int64, fieldsAndValu
 //
 // The register is raised before the script runs, and stays raised when the script
 // fails. An error that the script returns or raises is returned as the error of
-// the client; its errors are otherwise those of Check. A reply of nil is no error
+// the client; its errors are otherwise as for Check. A reply of nil is not an error
 // here: ask the message's IsNil.
 func (f *Fence) Eval(ctx context.Context, script *Script, resource string, token int64, keys, args []string) (rueidis.RedisMessage, error) {
 	if err := fence.Validate(resource, token); err != nil {

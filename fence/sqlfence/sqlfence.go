@@ -11,7 +11,7 @@
 //	...
 //	defer tx.Rollback()
 //	if err := fences.Check(ctx, tx, "invoices/2026-11", lease.Token()); err != nil {
-//		return err // a *StaleError: somebody else has taken over
+//		return err // a *StaleError: another holder has taken over
 //	}
 //	... // read and write
 //	return tx.Commit()

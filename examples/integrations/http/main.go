@@ -141,7 +141,7 @@ func (p *payments) store(key, answer string, token int64) error {
 	return p.put(key, record{token: token, answer: answer})
 }
 
-// put refuses a token below the remembered one, and 0, which is no token.
+// put refuses a token below the remembered one, and 0, which is not a token.
 func (p *payments) put(key string, r record) error {
 	if r.token <= 0 || r.token < p.keys[key].token {
 		return errStale

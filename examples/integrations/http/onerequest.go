@@ -32,8 +32,8 @@ type onePerKey struct {
 	conflict int
 }
 
-// wrap returns the handler behind the lock. The handler's context is that of the request,
-// and also ends when the lease is lost: the handler has to stop then, because another
+// wrap returns the handler behind the lock. The handler's context is the context of the request,
+// and also ends when the lease is lost: the handler must stop then, because another
 // request may begin. token returns the fencing token of its context, for each write.
 //
 // The lock keeps two requests with one key from running at the same time, while handlers stop
@@ -81,7 +81,7 @@ func (o onePerKey) refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, quorumlock.ErrInvalid): // the key is checked: the server's own settings
 		http.Error(w, "the server has an invalid setting", http.StatusInternalServerError)
 	case errors.As(err, &held):
-		// When the holder's keys end is no estimate of when it is done: try again soon.
+		// The end of the holder's keys does not say when it is done: try again soon.
 		retryAfter(w, time.Second)
 		http.Error(w, "another request with this key is being served", o.conflict)
 	case errors.As(err, &few):

@@ -117,7 +117,7 @@ func start() (dir string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	dir, err = os.MkdirTemp("", "pg") // a socket's path has to be short
+	dir, err = os.MkdirTemp("", "pg") // a socket's path must be short
 	if err != nil {
 		return "", nil, err
 	}
@@ -153,7 +153,7 @@ func start() (dir string, stop func(), err error) {
 	return dir, stop, awaitReady(log.Name(), exited)
 }
 
-// ordinaryUser returns what makes a command run as somebody else than root, whom
+// ordinaryUser returns what makes a command run as another user than root, whom
 // PostgreSQL refuses, and gives dir to that user.
 func ordinaryUser(dir string) (*syscall.SysProcAttr, error) {
 	attributes := dieWithParent()
@@ -165,7 +165,7 @@ func ordinaryUser(dir string) (*syscall.SysProcAttr, error) {
 		account, err = user.Lookup("nobody")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("PostgreSQL refuses to run as root, and there is no user postgres or nobody: %w", err)
+		return nil, fmt.Errorf("PostgreSQL refuses to run as root, and there is no user postgres, and no other ordinary user: %w", err)
 	}
 	uid, err := strconv.ParseUint(account.Uid, 10, 32)
 	if err != nil {

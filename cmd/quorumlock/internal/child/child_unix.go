@@ -73,7 +73,7 @@ func (p *Process) run(c Command, started chan<- error) {
 				now := time.Now()
 				p.witness.ended.Store(&now)
 			}
-		case err != nil: // somebody else has waited for it: its code is unknown
+		case err != nil: // another process has waited for it: its code is unknown
 			p.exit = Exit{Code: 1}
 			close(p.done)
 			return
@@ -106,7 +106,7 @@ func isText(path string) bool {
 // reads from the terminal, or changes its modes, gets it, as from a shell with
 // job control; the terminal stays with this process until then, because another
 // program of a pipeline may need it. A suspended command would hold the
-// lock for as long as nobody thinks of it, so Ctrl-Z does not suspend it.
+// lock for as long as it is forgotten, so Ctrl-Z does not suspend it.
 func (p *Process) stopped(by syscall.Signal) {
 	switch by {
 	case syscall.SIGTTIN, syscall.SIGTTOU:
@@ -123,7 +123,7 @@ func (p *Process) stopped(by syscall.Signal) {
 	case syscall.SIGTSTP:
 		p.note("a command that holds a lock is not suspended: it continues")
 	default:
-		return // SIGSTOP: somebody wants it so, and continues it
+		return // SIGSTOP: another process sent it, and continues it
 	}
 	p.Signal(syscall.SIGCONT)
 }

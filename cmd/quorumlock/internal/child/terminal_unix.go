@@ -41,7 +41,7 @@ func (t *terminal) give(group int) bool {
 	return unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group) == nil
 }
 
-// takeBack undoes give. This process is in the background then, and has to
+// takeBack undoes give. This process is in the background then, and must
 // ignore SIGTTOU.
 func (t *terminal) takeBack(group int) {
 	if t == nil {

@@ -89,7 +89,7 @@ func (p *program) acquire(
 	return all, m, waitEnded(waitOver(ctx, err, o), o)
 }
 
-// quiet reports whether an error is no news: with -E 0 another holder is as good, and cron mails each line.
+// quiet reports whether an error is not news: with -E 0 another holder is as good, and cron mails each line.
 func (o runOptions) quiet(err error) bool {
 	return o.conflict == exitOK && errors.Is(err, quorumlock.ErrHeld)
 }
@@ -127,7 +127,7 @@ func waitEnded(err error, o runOptions) error {
 }
 
 // untilSignal returns a context that ends with the first signal that ends programs.
-// The function that it returns has to be called: it frees the channel of signals
+// The caller must call the function that it returns: it frees the channel of signals
 // for the next reader, and leaves a signal that came too late in its place.
 func untilSignal(ctx context.Context, signals <-chan os.Signal) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -140,7 +140,7 @@ func (p *program) bench(ctx context.Context, o benchOptions) error {
 	return err
 }
 
-// measure has the callers take and release locks until the time is over.
+// measure has the callers take and release locks until the time has passed.
 func measure(ctx context.Context, m *quorumlock.Manager, o benchOptions) *benchResult {
 	run := rand.Text()[:8]
 	begun := time.Now()
@@ -185,7 +185,7 @@ func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int
 		switch {
 		case err == nil:
 			took = append(took, time.Since(begun))
-		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the time is over
+		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the time has passed
 		default:
 			if failures++; first == nil {
 				first = err

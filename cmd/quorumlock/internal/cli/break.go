@@ -15,7 +15,7 @@ import (
 // digestOfServer has the server name a script: SHA-1 in this process would panic where only FIPS 140 is allowed.
 var digestOfServer = rueidis.WithLoadSHA1(true)
 
-// deleteOwner deletes a lock of an owner, also one that was revoked ('x ') or detached ('d '), and of nobody else.
+// deleteOwner deletes a lock of an owner, also one that was revoked ('x ') or detached ('d '), and no other lock.
 var deleteOwner = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] + 1)
 local form, shown = string.match(held, '^([xd] )(.*)$')
@@ -28,7 +28,7 @@ return 0`, digestOfServer)
 // have no lease. A lock whose readers were revoked has no others.
 var deleteReaders = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, 34)
-if held == 's `+nobody+` ' then
+if held == 's `+revokedReaders+` ' then
   local deleted = 0
   for _, reader in ipairs(ARGV) do
     deleted = deleted + redis.call('ZREM', KEYS[2], reader)
@@ -38,13 +38,13 @@ if held == 's `+nobody+` ' then
       return math.min(deleted, 1)
     end
   end
-elseif held ~= 'x `+nobody+` ' then
+elseif held ~= 'x `+revokedReaders+` ' then
   return 0
 end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1`, digestOfServer)
 
-// readersTag is behind a lock's key in that of the set of its readers.
+// readersTag follows a lock's key in the key of the set of its readers.
 const readersTag = "\xffs"
 
 // victims are the holder of a lock, or its readers.
@@ -70,7 +70,7 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 		p.line("no node that answers has a holder of %s", strconv.Quote(name))
 		return err
 	}
-	of := victims{name: name, owner: s.Holder.Owner, shared: s.Readers > 0 || s.Holder.Owner == nobody}
+	of := victims{name: name, owner: s.Holder.Owner, shared: s.Readers > 0 || s.Holder.Owner == revokedReaders}
 	p.see(ctx, &of)
 	deleted, problems := 0, []error(nil)
 	for i := range p.connection.options {
@@ -101,7 +101,7 @@ func (p *program) see(ctx context.Context, of *victims) {
 	}
 }
 
-// deleteOn deletes a lock on a server, and returns 1 if it was that of the victims.
+// deleteOn deletes a lock on a server, and returns 1 if the victims held it.
 func (p *program) deleteOn(ctx context.Context, i int, of *victims) (deleted int, err error) {
 	key := p.connection.prefix + of.name
 	script, exec := deleteOwner, rueidis.LuaExec{Keys: []string{key}, Args: []string{of.owner}}

@@ -97,7 +97,7 @@ command line wins over its variable.`,
 	return root
 }
 
-// ownFlags has a command's help show its own flags, and one line for those of the connection.
+// ownFlags has a command's help show its own flags, and one line for the flags of the connection.
 func ownFlags(template string) string {
 	template = strings.Replace(template, "{{if .HasAvailableInheritedFlags}}", `{{if index .Annotations "nodes"}}`, 1)
 	return strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",

@@ -208,7 +208,7 @@ func (c *connection) onlyServers(command string) error {
 	return usagef("--nodes: %s is a failover group, and %s speaks to one server of each node: give the address of its master", c.groups[0], command)
 }
 
-// checkAddress refuses what is no address, and does not show it: it may have a password in it.
+// checkAddress refuses a text that is not an address, and does not show it: it may have a password in it.
 func checkAddress(i int, addr string) error {
 	if node.IsSocket(addr) {
 		return nil
@@ -264,7 +264,7 @@ func (c *connection) dial(ctx context.Context, addr string, d *net.Dialer, confi
 
 func (c *connection) tlsConfig() (*tls.Config, error) {
 	if !c.tls && c.ca == "" && c.cert == "" && c.key == "" && c.server == "" {
-		return nil, nil // no configuration is no TLS, as rueidis has it
+		return nil, nil // without a configuration there is no TLS, as in rueidis
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.server}
 	if c.ca != "" {

@@ -28,16 +28,14 @@ gets a line for each right that is missing. Give it the user and the
 
 With --failover it says what a failover of one endpoint does to a lock. That is
 for managed services, which have replicas behind one address: force a failover
-in the service's console when the command asks for it. Until the failover is
-over, the command writes one key 20 times a second, and dials 4 times a second.
+in the service's console when the command asks for it. Until the failover ends, the command writes one key 20 times a second, and dials 4 times a second.
 It is not the key of a lock, and is deleted. The report says whether run_id
 changed, for how long writes were refused, whether acknowledged writes were
 lost, what became of the open connection, whether two masters took writes at
 the same time, and what to set. It holds only for the kind of failure that
 you forced.
 
-It exits with 0 when nothing needs fixing, with 1 when the nodes work and
-somebody should look (warn), or no failover was seen, and with 2 when a node
+It exits with 0 when nothing needs fixing, with 1 when the nodes work and need attention (warn), or no failover was seen, and with 2 when a node
 cannot vote, the nodes are not independent, or an endpoint must not be the only
 node (fail).`,
 		Annotations: needsServers,
@@ -54,7 +52,7 @@ node (fail).`,
 	}
 	c.Flags().BoolVar(&o.failover, "failover", false, "watch a failover of one endpoint that you force\nmeanwhile")
 	c.Flags().Var(durationFlag{&o.limit}, "for", "with --failover: how long to wait for its end,\n1s to 1h")
-	c.Flags().Var(durationFlag{&o.settle}, "settle", "with --failover: it is over when nothing has\nchanged for this long, 1s to 1h")
+	c.Flags().Var(durationFlag{&o.settle}, "settle", "with --failover: it ends when nothing has\nchanged for this long, 1s to 1h")
 	return c
 }
 

@@ -12,7 +12,7 @@ import (
 // from 126 on of env(1) and the shell.
 const (
 	exitOK         = 0
-	exitWarnings   = 1 // doctor: the nodes work, and somebody should look, or no failover was seen
+	exitWarnings   = 1 // doctor: the nodes work and need attention, or no failover was seen
 	exitBroken     = 2 // doctor: a node cannot vote, the nodes are not independent, or an endpoint must not be the only node
 	exitUsage      = 64
 	exitNoQuorum   = 69
@@ -56,11 +56,11 @@ func exitCode(err error) int {
 	case errors.As(err, &exit):
 		return exit.code
 	case errors.Is(err, quorumlock.ErrLost):
-		return exitLost // also where somebody else has the lock since
+		return exitLost // also where another client has the lock since
 	case errors.Is(err, quorumlock.ErrHeld):
 		return exitConflict
 	case errors.Is(err, quorumlock.ErrNoQuorum), errors.As(err, &node):
-		return exitNoQuorum // a node that somebody has to fix is no fault of the command line
+		return exitNoQuorum // a node that needs a fix is not a fault of the command line
 	case errors.Is(err, quorumlock.ErrInvalid):
 		return exitUsage
 	}

@@ -29,7 +29,7 @@ func (p *program) acquireCommand() *cobra.Command {
 		Short: "Take a lock for a script whose steps are different processes",
 		Long: `Acquire takes the lock NAME for --ttl and prints its handle, which is a secret:
 its owner can prolong the lock with renew, give it back with release, or
-resume it in a program (Manager.Resume). Nobody renews the lock meanwhile. A
+resume it in a program (Manager.Resume). The lock is not renewed until then. A
 single command is safer under run, which renews the lock and stops the command
 when it is lost. A shared lease has no handle: to read, use run --shared.`,
 		Example: `  handle=$(quorumlock acquire deploy --ttl 10m) || exit
@@ -87,7 +87,7 @@ token has grown. It exits with 76 if the lock was lost.`,
 	return c
 }
 
-// detached takes a lock, detaches it, and prints its handle. A lock whose handle nobody gets is released.
+// detached takes a lock, detaches it, and prints its handle. A lock whose handle could not be printed is released.
 func (p *program) detached(ctx context.Context, ttl time.Duration, take func(context.Context, *quorumlock.Manager) (*quorumlock.Lease, error)) error {
 	longest := config.MaxTTL
 	if p.connection.guard > 0 {

@@ -8,14 +8,14 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// nobody is the owner of a lock whose readers were revoked: the nodes then name none of them.
-const nobody = "00000000000000000000000000000000"
+// revokedReaders is the owner of a lock whose readers were revoked: the nodes then name none of them.
+const revokedReaders = "00000000000000000000000000000000"
 
 // called returns what a holder is called in a sentence. It is one of so many readers, or has the lock alone.
 func called(h quorumlock.Holder, readers int) string {
 	name := cmp.Or(h.Label, "owner "+h.Owner)
 	switch {
-	case h.Owner == nobody:
+	case h.Owner == revokedReaders:
 		return "readers whose leases were revoked"
 	case readers == 0:
 		return name
@@ -30,7 +30,7 @@ func called(h quorumlock.Holder, readers int) string {
 // cell returns what a holder is called in a table. Readers are counted: which of them is named changes.
 func cell(h quorumlock.Holder, readers int) string {
 	switch {
-	case h.Owner == nobody:
+	case h.Owner == revokedReaders:
 		return "revoked readers"
 	case readers > 0:
 		return countedReaders(readers)
@@ -49,7 +49,7 @@ func countedReaders(n int) string {
 // zero if that is not known.
 func begun(s quorumlock.Status) time.Time {
 	switch {
-	case s.Holder.Owner == nobody:
+	case s.Holder.Owner == revokedReaders:
 		return time.Time{}
 	case len(s.Holders) > 0:
 		return s.Holders[0].Since
@@ -58,8 +58,8 @@ func begun(s quorumlock.Status) time.Time {
 }
 
 // sameHolder reports whether two states of a lock have one holder. Readers are one, also after a revocation, and
-// a writer that goes on as a reader is the same.
+// a writer that continues as a reader is the same.
 func sameHolder(a, b quorumlock.Status) bool {
-	read := func(s quorumlock.Status) bool { return s.Readers > 0 || s.Holder.Owner == nobody }
+	read := func(s quorumlock.Status) bool { return s.Readers > 0 || s.Holder.Owner == revokedReaders }
 	return a.Holder.Owner == b.Holder.Owner || read(a) && read(b)
 }

@@ -162,7 +162,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 func holderFacts(fact func(key, value string), s quorumlock.Status) {
 	switch {
 	case s.Readers > 0:
-	case s.Holder.Owner == nobody:
+	case s.Holder.Owner == revokedReaders:
 		fact("holder", cell(s.Holder, 0))
 	default:
 		fact("holder", cmp.Or(s.Holder.Label, "-"))
@@ -229,7 +229,7 @@ func (p *program) queueOf(s quorumlock.Status) string {
 	return text
 }
 
-// heldOn words how many nodes say that somebody holds a lock. Of a free lock none do, which is no outage.
+// heldOn words how many nodes say that a lock is held. Of a free lock none do, which is not an outage.
 func heldOn(s quorumlock.Status, quorum int) string {
 	text := fmt.Sprintf("%d of %d nodes", s.Votes, len(s.Nodes))
 	if s.Votes > 0 {
@@ -238,11 +238,11 @@ func heldOn(s quorumlock.Status, quorum int) string {
 	return text
 }
 
-// token words the fencing register: while nobody holds the lock it is an upper bound
+// token words the fencing register: while the lock is free it is an upper bound
 // of the last holder's token.
 func token(s quorumlock.Status) string {
 	switch {
-	case s.Held && (s.Readers > 0 || s.Holder.Owner == nobody): // the token of readers is one above the register
+	case s.Held && (s.Readers > 0 || s.Holder.Owner == revokedReaders): // the token of readers is one above the register
 		return "at most " + strconv.FormatInt(s.Fence+1, 10)
 	case s.Fence == 0:
 		return "none so far"
@@ -259,7 +259,7 @@ func since(t time.Time) string {
 	return fmt.Sprintf("%s (%s ago by this clock)", t.UTC().Format(time.RFC3339), short(time.Since(t)))
 }
 
-// expires words when the key expires. Nobody renews what was revoked or detached.
+// expires words when the key expires. A revoked or detached lock is not renewed.
 func expires(s quorumlock.Status) string {
 	switch {
 	case s.TTL < 0:

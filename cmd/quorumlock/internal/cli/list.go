@@ -72,7 +72,7 @@ func (p *program) list(ctx context.Context, prefix string, o listOptions) error 
 	for {
 		seen := l.look(ctx)
 		if ctx.Err() != nil {
-			return nil // somebody has seen enough
+			return nil // the user has seen enough
 		}
 		if seen.err != nil && !o.follow {
 			return seen.err

@@ -23,7 +23,7 @@ func (p *program) columns() int {
 // style is whether to colour what is printed.
 type style bool
 
-// style returns the style of stdout: a terminal, and nobody who wants no colours.
+// style returns the style of stdout: a terminal, and a user who wants colours.
 func (p *program) style() style {
 	_, no := os.LookupEnv("NO_COLOR")
 	_, _, terminal := size(p.stdout)

@@ -296,7 +296,7 @@ func TestAChangeFromReadersToAWriterIsSeen(t *testing.T) {
 	readers := quorumlock.Status{Name: "job", Held: true, Votes: 3, Holder: quorumlock.Holder{Owner: "b"}, Readers: 2}
 	others := readers
 	others.Holder.Owner = "c"
-	revoked := quorumlock.Status{Name: "job", Held: true, Votes: 3, Holder: quorumlock.Holder{Owner: nobody}}
+	revoked := quorumlock.Status{Name: "job", Held: true, Votes: 3, Holder: quorumlock.Holder{Owner: revokedReaders}}
 	assert.Equal(t, []string{"passed_on", "passed_on", "", "readers", "passed_on"},
 		[]string{changed(alone, readers), changed(readers, alone), changed(readers, others), changed(readers, revoked), changed(revoked, alone)})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// reasonFlags are those of a note to a holder.
+// reasonFlags are the flags of a note to a holder.
 type reasonFlags struct{ reason, by string }
 
 func (r *reasonFlags) register(c *cobra.Command) {
@@ -35,8 +35,7 @@ func (p *program) askReleaseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ask-release NAME",
 		Short: "Ask the holder of a lock to release it",
-		Long: `Ask-release tells the holder of the lock NAME, at its next renewal, that
-somebody wants it. A program gets that on Lease.Wanted; quorumlock run prints
+		Long: `Ask-release tells the holder of the lock NAME, at its next renewal, that another client wants it. A program gets that on Lease.Wanted; quorumlock run prints
 it, or stops its command if it was started with --release-when-asked. The holder
 decides. If readers share NAME, all of them are asked, also later ones. To take
 the lock away, use revoke.`,
@@ -82,13 +81,10 @@ func (p *program) revokeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Take a lock away from its holder, safely",
-		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It
-deletes nothing: nobody gets the lock while its holder may still work. A live
-holder finds out at its next renewal, stops, and the lock is free. Otherwise its
-lease is over at the instant that revoke prints. Later holders are not affected.
+		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It deletes nothing: no other client gets the lock while its holder may still work. A live
+holder finds out at its next renewal, stops, and the lock is free. Otherwise its lease ends at the instant that revoke prints. Later holders are not affected.
 
-If readers share NAME, all of them lose it, and nobody gets the lock before that
-instant, even if all of them stop at once.`,
+If readers share NAME, all of them lose it, and no other client gets the lock before that instant, even if all of them stop at once.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.revoke(cmd.Context(), args[0], wait, r) },
@@ -101,9 +97,9 @@ instant, even if all of them stop at once.`,
 // revocationJSON is the answer of revoke. Its keys are stable.
 type revocationJSON struct {
 	Name    string      `json:"name"`
-	Holder  *holderJSON `json:"holder"`  // null if nobody holds the lock
+	Holder  *holderJSON `json:"holder"`  // null if the lock is not held
 	Readers int         `json:"readers"` // how many held the lock together, 0 if the holder had it alone, or for a repeated revocation
-	Until   string      `json:"until"`   // RFC 3339, when the lease is over at the latest; empty without a holder
+	Until   string      `json:"until"`   // RFC 3339, when the lease ends at the latest; empty without a holder
 	Marked  int         `json:"marked"`  // nodes
 }
 
@@ -136,7 +132,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		return err
 	}
 	for s := range statuses {
-		if s.Known && s.Holder.Owner != r.Holder.Owner && s.Holder.Owner != nobody { // the marks stand until the readers are over
+		if s.Known && s.Holder.Owner != r.Holder.Owner && s.Holder.Owner != revokedReaders { // the marks stand until the readers' leases end
 			return p.holding(s, nil)
 		}
 	}
@@ -158,7 +154,7 @@ func (p *program) revocation(name string, r quorumlock.Revocation, readers int) 
 	case r.Holder == (quorumlock.Holder{}):
 		p.line("%s is not held", quoted)
 		return nil
-	case r.Holder.Owner == nobody:
+	case r.Holder.Owner == revokedReaders:
 		done, ends, then = "the leases of the readers of "+quoted+" were revoked before", "end", "and no other client gets it before"
 	case readers > 0:
 		then = "and no other client gets it before"

@@ -56,7 +56,7 @@ Several names are taken all or none, and never in a way that two commands wait
 for each other.
 
 With --shared, COMMAND runs under a shared lease, a read lock: any number of
-readers have NAME together, and nobody has it alone meanwhile. A run without
+readers have NAME together, and no writer has it at the same time. A run without
 --shared waits for the readers that came before it, and the readers that come
 after it wait for its end.
 
@@ -73,8 +73,7 @@ all processes below run is not repeated; one that went to run and COMMAND alone
 is, so signal run.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
-the lease, and KILL shortly before its end: the group is dead before anybody
-else can get the lock. Processes that leave the group (setsid, daemons, sudo to
+the lease, and KILL shortly before its end: the group is dead before another client can get the lock. Processes that leave the group (setsid, daemons, sudo to
 another user) are out of reach.
 
 Run exits with the code of COMMAND, 128 and the number of the signal that ended
@@ -105,7 +104,7 @@ lock was lost, and 69 when too few nodes answer.`,
 func (o *runOptions) register(f *pflag.FlagSet) {
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
 	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: forever)")
-	f.BoolVar(&o.shared, "shared", false, "take a shared lease, beside other readers:\nnobody has NAME alone meanwhile")
+	f.BoolVar(&o.shared, "shared", false, "take a shared lease, together with other\nreaders, which keeps writers out")
 	f.IntVar(&o.permits, "permits", 0, "take one of `N` permits, 1 to 1024:\nN commands run at once")
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")

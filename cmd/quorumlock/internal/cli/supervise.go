@@ -85,7 +85,7 @@ const (
 )
 
 // supervisor keeps a process group within a lease: the group is dead before the
-// lease is over.
+// lease ends.
 type supervisor struct {
 	name    string
 	what    string // before the name of a lease, for those that are not exclusive
@@ -94,7 +94,7 @@ type supervisor struct {
 	group   group
 	grace   time.Duration // left of the lease at TERM
 	margin  time.Duration // left of the lease at KILL
-	yields  bool          // the command is stopped when somebody asks for the lease
+	yields  bool          // the command is stopped when another client asks for the lease
 	signals <-chan os.Signal
 	note    func(format string, args ...any)
 
@@ -102,7 +102,7 @@ type supervisor struct {
 	termAt time.Time
 	killAt time.Time
 	ended  bool            // the command itself has ended
-	noted  bool            // that somebody asks for the lease
+	noted  bool            // that another client asks for the lease
 	lost   bool            // the group was stopped because of the lease
 	risky  map[string]bool // names of which a warning stands
 	causes string          // what was wrong with the nodes at the last warning
@@ -201,7 +201,7 @@ func (s *supervisor) hopeless() bool {
 	return true
 }
 
-// pass sends a signal on to the group, except for those of job control.
+// pass sends a signal on to the group, except for the signals of job control.
 func (s *supervisor) pass(signal os.Signal) {
 	number, _ := signal.(syscall.Signal)
 	switch number {
@@ -214,7 +214,7 @@ func (s *supervisor) pass(signal os.Signal) {
 	}
 }
 
-// asked notes once that somebody has asked for the lease, and stops the command if it yields.
+// asked notes once that another client has asked for the lease, and stops the command if it yields.
 func (s *supervisor) asked(e quorumlock.Wanted) {
 	if !e.Asked || s.noted {
 		return
@@ -228,7 +228,7 @@ func (s *supervisor) asked(e quorumlock.Wanted) {
 
 // askedBy says who asks, and why.
 func askedBy(e quorumlock.Wanted) string {
-	text := cmp.Or(e.By, "somebody")
+	text := cmp.Or(e.By, "another client")
 	if e.Reason != "" {
 		text += ": " + e.Reason
 	}
@@ -258,7 +258,7 @@ func causes(nodes []*quorumlock.NodeError) string {
 	return b.String()
 }
 
-// calm notes that a warning is over.
+// calm notes that a warning has ended.
 func (s *supervisor) calm(e quorumlock.Renewed, ok bool) {
 	if ok && s.risky[e.Name] && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
 		delete(s.risky, e.Name)

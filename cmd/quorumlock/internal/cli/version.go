@@ -29,7 +29,7 @@ func (p *program) versionCommand() *cobra.Command {
 	}
 }
 
-// versions returns those of the command's module and of the library's.
+// versions returns the versions of the command's module and of the library.
 func versions() (command, library string) {
 	command, library = "unknown", "unknown"
 	info, ok := debug.ReadBuildInfo()

@@ -17,18 +17,17 @@ func (p *program) watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Follow who holds a lock",
-		Long: `Watch prints who holds the lock NAME, and a line for each change: another
-holder, nobody, or that it is not known because too few nodes answer. It ends
+		Long: `Watch prints who holds the lock NAME, and a line for each change: another holder, no holder, or that it is not known because too few nodes answer. It ends
 with Ctrl-C.
 
 Readers that hold NAME together count as one holder: a line says how many there
-are, and none is printed when one comes or goes beside others.
+are, and none is printed when one comes or goes while others stay.
 
 With --permits N it follows the first N permits of NAME, as run --permits takes
 them, and a line says which of them has changed.
 
 It asks every node once in --every. A holder that came and went in between is
-not seen; the order of the holders is that of their tokens.`,
+not seen; the holders come in the order of their tokens.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,12 +91,12 @@ func sameHolding(a, b quorumlock.Status) bool {
 // holdingJSON is one line of JSON. Its keys are stable.
 type holdingJSON struct {
 	At      string      `json:"at"`    // RFC 3339, when the nodes were asked
-	Event   string      `json:"event"` // held, nobody or unknown
+	Event   string      `json:"event"` // held, "nobody" or unknown
 	Name    string      `json:"name"`
 	Slot    *int        `json:"slot,omitempty"` // only with --permits
 	Holder  *holderJSON `json:"holder"`         // null unless held
 	Readers int         `json:"readers"`        // how many hold the lock together, 0 if the holder has it alone
-	Token   int64       `json:"token"`          // at or above that of the lease, 0 if none is known
+	Token   int64       `json:"token"`          // at or above the lease's token, 0 if none is known
 	Until   string      `json:"until"`          // RFC 3339, empty unless held, and for keys without an end
 	Waiters int         `json:"waiters"`
 	Error   string      `json:"error"` // of unknown

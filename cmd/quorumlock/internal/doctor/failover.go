@@ -11,7 +11,7 @@ type Failover struct {
 	NotWritable string        // why the first write failed: nothing was observed then
 	Samples     []Sample      // in the order in which they ended
 	Lasted      time.Duration // from the first write on
-	Settle      time.Duration // a failover is over when nothing has changed for so long
+	Settle      time.Duration // a failover has ended when nothing has changed for so long
 }
 
 // Sample is one exchange over one connection: a write, and what INFO said behind it.
@@ -27,7 +27,7 @@ type Sample struct {
 	Server  Server
 
 	// Before are the newest numbers that the server knew before this write, the newest
-	// first. It is nil where the server went on from the last number that it acknowledged
+	// first. It is nil where the server continued from the last number that it acknowledged
 	// over this connection.
 	Before []int
 }
@@ -158,7 +158,7 @@ func (f Failover) first() (Server, bool) {
 }
 
 // sign returns when the first sign of a failover came: another master answered, or the
-// server does not take writes because it is a replica. Failed writes alone are no sign.
+// server does not take writes because it is a replica. Failed writes alone are not a sign.
 func (f Failover) sign(first Server) (at time.Duration, found bool) {
 	for _, s := range f.Samples {
 		slave := s.Server.Role == "slave"

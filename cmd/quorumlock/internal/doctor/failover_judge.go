@@ -23,7 +23,7 @@ const (
 const (
 	// fenceDelay is what min-replicas needs beyond min-replicas-max-lag: 2 s, because Redis
 	// counts the lag in whole seconds and checks it once a second, and 2 s for the commands
-	// that a frozen master may run before it checks. It is no bound for a master that is stopped
+	// that a frozen master may run before it checks. It does not bound a master that is stopped
 	// again and again, see docs/managed.md.
 	fenceDelay = 4 * time.Second
 	// defaultLag is Redis's own min-replicas-max-lag.
@@ -117,7 +117,7 @@ func (j *judge) fence(n Node) (fenced bool) {
 // and k replicas can both take writes.
 func majority(k int) int { return (k + 1) / 2 }
 
-// fenceWindow is how long an old master can go on under min-replicas.
+// fenceWindow is how long an old master can continue under min-replicas.
 func fenceWindow(n Node) time.Duration {
 	if n.MaxLag > 0 {
 		return n.MaxLag + fenceDelay

@@ -36,8 +36,8 @@ type FailoverSettings struct {
 	patience time.Duration // of tests on a machine that stands still; 0 for the usual one
 }
 
-// ProbeFailover writes to one endpoint while somebody forces a failover there. It returns
-// when the failover is over, s.For has passed, or ctx ends. It writes one key, which no
+// ProbeFailover writes to one endpoint while the user forces a failover there. It returns
+// when the failover has ended, s.For has passed, or ctx ends. It writes one key, which no
 // lock can have, and deletes it.
 func ProbeFailover(ctx context.Context, option rueidis.ClientOption, prefix string, s FailoverSettings) Failover {
 	f := Failover{Before: Probe(ctx, option, prefix), Settle: s.Settle}
@@ -77,7 +77,7 @@ func ProbeFailover(ctx context.Context, option rueidis.ClientOption, prefix stri
 }
 
 // failoverProbe is a probe that runs. Three goroutines use one connection each: the writer
-// that of a client that dials anew on every error, the keeper the one that the writer left
+// the connection of a client that dials anew on every error, the keeper the one that the writer left
 // last while it was up, and the scout a new one each time.
 type failoverProbe struct {
 	option   rueidis.ClientOption
@@ -108,7 +108,7 @@ type connection struct {
 	wrote  bool
 }
 
-// run probes until the failover is over.
+// run probes until the failover has ended.
 func (p *failoverProbe) run(ctx context.Context, c *connection, s FailoverSettings) ([]Sample, time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, s.For)
 	defer cancel()
@@ -143,7 +143,7 @@ func (p *failoverProbe) observed(settle time.Duration) Failover {
 }
 
 // keepWriting writes as a client does that dials anew on every error, and on a connection
-// whose server is no master any more.
+// whose server is not a master any more.
 func (p *failoverProbe) keepWriting(ctx context.Context, c *connection) {
 	for pause := writeEvery; sleep(ctx, pause); {
 		if found := p.takeFound(); found != nil {
@@ -177,7 +177,7 @@ func (p *failoverProbe) keepWriting(ctx context.Context, c *connection) {
 	}
 }
 
-// keepHeld goes on writing over the connection that the writer left while it was up.
+// keepHeld continues to write over the connection that the writer left while it was up.
 func (p *failoverProbe) keepHeld(ctx context.Context) {
 	for sleep(ctx, writeEvery) {
 		p.mu.Lock()
@@ -289,7 +289,7 @@ func (p *failoverProbe) clean() {
 	}
 }
 
-// sleep waits, and reports whether ctx goes on.
+// sleep waits, and reports whether ctx has not ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,7 +10,7 @@ const (
 	Fail Level = "fail"
 )
 
-// Finding is one thing that somebody should know, or fix.
+// Finding is one thing to know or to fix.
 type Finding struct {
 	Level   Level  `json:"level"`
 	Code    string `json:"code"`

@@ -15,8 +15,7 @@ type Settings struct {
 	Guard time.Duration // WithRestartGuard, 0 without
 }
 
-// MaxSkew is how far a node's clock may be from the others before somebody should
-// look. Leases do not depend on it; tokens and places in queues do.
+// MaxSkew is how far a node's clock may be from the others before it is a finding. Leases do not depend on it; tokens and places in queues do.
 const MaxSkew = time.Second
 
 // Report is the verdict on all nodes.
@@ -138,12 +137,12 @@ var dispensable = []struct {
 }{
 	{"+ping", Warn, "the user may not send PING: every refusal fills the server's ACL LOG", "give the user +ping"},
 	{"+dbsize", Note, "the user lacks a right that only WithTrustEmptyNodes needs", "give the user +dbsize before that option is used"},
-	{"+pubsub|numsub", Note, "the user may not send PUBSUB NUMSUB: counts of waiters include those of killed processes until their turns come", "give the user +pubsub|numsub"},
-	{"+pubsub|shardnumsub", Note, "the user may not send PUBSUB SHARDNUMSUB: counts of waiters include those of killed processes until their turns come", "give the user +pubsub|shardnumsub"},
+	{"+pubsub|numsub", Note, "the user may not send PUBSUB NUMSUB: counts of waiters include killed processes until their turns come", "give the user +pubsub|numsub"},
+	{"+pubsub|shardnumsub", Note, "the user may not send PUBSUB SHARDNUMSUB: counts of waiters include killed processes until their turns come", "give the user +pubsub|shardnumsub"},
 }
 
 // rights judges what the user may do. A lock works without some rights, until it is
-// contended or the node restarts: that is when nobody wants to find out.
+// contended or the node restarts: that is the wrong time to find out.
 func (j *judge) rights(i int, n Node) {
 	missing := slices.Clone(n.Missing)
 	if n.Unchecked != "" {
@@ -222,7 +221,7 @@ func (j *judge) replicas(i int, n Node) {
 		needs = n.MinReplicas
 	}
 	j.add(level, i, CodeMinReplicas, fmt.Sprintf("the node refuses locks while fewer replicas than min-replicas-to-write follow it: it needs %s and has %d",
-		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a service behind one address it bounds how long an old master goes on, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md")
+		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a service behind one address it bounds how long an old master continues, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md")
 }
 
 func counted(n int, what string) string {

@@ -57,8 +57,8 @@ func rightsOf(key, channel string, end time.Time) []right {
 const grantScript = `redis.call('SET', KEYS[1], '', 'NX', 'PX', '5000') return redis.call('DEL', KEYS[1])`
 
 // rights tries every command that locks need, and the whole in a script. Unlike ACL DRYRUN, that
-// needs no right of its own, works on every version, and meets refusals that are no matter of
-// rights. An error is one of the connection: a right that was not tried is not there for all that
+// needs no right of its own, works on every version, and meets refusals for other reasons than
+// rights. An error is an error of the connection: a right that was not tried is not there for all that
 // is known.
 func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string) error {
 	id := rand.Text()

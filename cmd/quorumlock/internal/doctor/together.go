@@ -42,7 +42,7 @@ func relation(a, b Node) string {
 	return "as replicas of one master"
 }
 
-// lists judges the lists of nodes that clients of a node announce, beside this one.
+// lists judges the lists of nodes that other clients of a node announce.
 func (j *judge) lists(i int, n Node) {
 	var addrs, ids []string
 	for _, other := range j.nodes {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// credentials are those in a URL. A password may hold every character that is no space.
+// credentials are those in a URL. A password may hold every character except a space.
 var credentials = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S*@`)
 
 // Text returns a text for a terminal, on one line: what does not print is escaped as Go does
