@@ -11,10 +11,10 @@ const told = `shop 1 reads 0; both have the lock
 shop 2 reads 0; both have the lock
 the editor finds 2 readers, and waits
 shop 3 came later, and waits behind the editor
-shop 1 is told that 2 wait, and leaves
-shop 2 is told that 2 wait, and leaves
+shop 1 sees that 2 wait, and leaves
+shop 2 sees that 2 wait, and leaves
 the editor is alone, and writes 110
-the editor goes on as a reader, and shop 3 reads 110 beside it
+the editor continues as a reader, and shop 3 reads 110 at the same time
 a late write of the editor is refused: a later holder has been here
 `
 

@@ -345,7 +345,7 @@ func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 	}{
 		"it knows no such set":   {voter{master: "-ERR No such master with that name\r\n"}, `the Sentinel at 2:1 knows no master set "m"`},
 		"it asks for a password": {voter{master: "-NOAUTH Authentication required.\r\n"}, "the Sentinel at 2:1 asks for a password (NOAUTH): set Sentinel.Username"},
-		"itis not a Sentinel":    {voter{master: "-ERR unknown command 'SENTINEL'\r\n"}, "2:1is not a Sentinel"},
+		"it is not a Sentinel":   {voter{master: "-ERR unknown command 'SENTINEL'\r\n"}, "2:1 is not a Sentinel"},
 		"it does not say which one it is": {voter{master: says("a", 7), id: noRight, others: noRight},
 			"a Sentinel does not identify itself or the others (NOPERM this user has no permissions to run the 'sentinel|myid' command)"},
 		"it does not say which others it knows": {voter{master: says("a", 7), id: bulkText("z"), others: noRight}, "give the Sentinels' user +sentinel|master, +sentinel|myid"},

@@ -77,7 +77,7 @@ func TestACommandThatReadsWaitsForAWriter(t *testing.T) {
 	o := invoke(t, addrs, "run", "--shared", "job", "--wait", "300ms", "--", "true")
 	assert.Equal(t, exitConflict, o.code)
 	assert.Contains(t, o.stderr, `"job" is held by "writer"; the lease expires in `)
-	assert.Contains(t, o.stderr, "--wait 300ms is over")
+	assert.Contains(t, o.stderr, "--wait 300ms has passed")
 	readers := make([]*exec.Cmd, 2)
 	for i := range readers {
 		readers[i] = commandLine(t, addrs, "run", "--shared", "job", "--", "true")

@@ -211,7 +211,7 @@ func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
 	begun := time.Now()
 	o := invoke(t, addrs, "run", "job", "--wait", "300ms", "--", "true")
 	assert.Equal(t, exitConflict, o.code, o.stderr)
-	assert.Contains(t, o.stderr, "--wait 300ms is over")
+	assert.Contains(t, o.stderr, "--wait 300ms has passed")
 	assert.Greater(t, time.Since(begun), 300*time.Millisecond)
 
 	waits := func() *exec.Cmd {
@@ -247,7 +247,7 @@ func TestARunWaitsForServersThatStartLater(t *testing.T) {
 	o := invoke(t, addrs, "run", "job", "--wait", "2s", "--", "true")
 	assert.Equal(t, exitNoQuorum, o.code, o.stderr)
 	assert.Contains(t, o.stderr, "reached 0 nodes, need 2 of 3")
-	assert.Contains(t, o.stderr, "--wait 2s is over")
+	assert.Contains(t, o.stderr, "--wait 2s has passed")
 	assert.GreaterOrEqual(t, time.Since(begun), 2*time.Second)
 
 	for _, wait := range [][]string{{"--wait", "10m"}, nil} {

@@ -67,7 +67,7 @@ func TestWebServesThePageOnLoopbackToLoopbackHosts(t *testing.T) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
 	}
-	assert.Contains(t, lines.Text(), "3 of 3 nodes vote")
+	assert.Contains(t, lines.Text(), "3 of 3 nodes are usable")
 }
 
 func TestWebAnswersOtherHostsOnlyWhenAsked(t *testing.T) {
