@@ -140,7 +140,8 @@ func TestDocCommentsAreShort(t *testing.T) {
 	}
 }
 
-// hasExample reports whether the tests of a package have an example of a name, which has the form Type_Method for a method.
+// hasExample reports whether the tests of a package have an example of a name, which has the form
+// Type_Method for a method.
 func hasExample(t *testing.T, dir, name string) bool {
 	t.Helper()
 	tests, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

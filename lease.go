@@ -57,9 +57,11 @@ func (l *Lease) Name() string {
 // differ.
 func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 
-// Token returns the fencing token: unique for the name, and larger than every token of a lease
-// that had ended when this attempt began. Pass it along with every write; the resource must refuse a token below the highest that it has seen. The token of a shared lease is between the tokens of
-// the writers before and after it; readers between these two may have the same one. 0 with WithoutFencing.
+// Token returns the fencing token: unique for the name, and larger than every token of a lease that
+// had ended when this attempt began. Pass it along with every write; the resource must refuse a
+// token below the highest that it has seen. The token of a shared lease is between the tokens of
+// the writers before and after it; readers between these two may have the same one. 0 with
+// WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
 // Shared reports whether the lease is a shared one, of the option Shared or of Downgrade.

@@ -253,12 +253,12 @@ func WithFailover(window time.Duration) Option {
 	return managerOption(func(c *settings) { c.Failover, c.FailoverSet = window, true })
 }
 
-// WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which
-// the program may start before its Redis does: nodes that refuse connections, do not answer,
-// have no address in the name service yet, or load their data. New does not wait for nodes that an
-// operator must repair: it still fails at once if the others are not a majority. Default 0: New fails as soon as every node has answered or
-// failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the wait
-// as well.
+// WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which the
+// program may start before its Redis does: nodes that refuse connections, do not answer, have no
+// address in the name service yet, or load their data. New does not wait for nodes that an operator
+// must repair: it still fails at once if the others are not a majority. Default 0: New fails as
+// soon as every node has answered or failed, within a second or so. A negative d is ErrInvalid. The
+// context of New bounds the wait as well.
 func WithStartupWait(d time.Duration) Option {
 	return managerOption(func(c *settings) { c.StartupWait = d })
 }

@@ -52,8 +52,9 @@ type Config struct {
 	LeadAnyway time.Duration
 	// YieldWithin is the time from the close of Yielding to the end of Lead's context. Default 0: at once.
 	YieldWithin time.Duration
-	// TTL is the TTL of both leases with Preference or Health, in place of [quorumlock.WithTTL], which this package cannot
-	// read. Default 10 s, 100 ms … 24 h, the same for all candidates. Without Preference and Health it is ErrInvalid.
+	// TTL is the TTL of both leases with Preference or Health, in place of [quorumlock.WithTTL], which this package
+	// cannot read. Default 10 s, 100 ms … 24 h, the same for all candidates. Without Preference and Health it is
+	// ErrInvalid.
 	TTL time.Duration
 	// Log gets an error of Lead that Run does not return, because Lead's context had ended by a yield or a loss, at
 	// Warn. Default slog.Default(). It is used with Preference or Health; without them, the Manager logs.

@@ -3,8 +3,9 @@
 //
 //	mux.Handle("/locks/", http.StripPrefix("/locks", web.Handler(m)))
 //
-// Open /locks/. The page needs no build, no file and nothing from another site. It has no login: every client that reaches it sees
-// the names and labels of all locks, so put it where your metrics and pprof are, or behind the login of your program.
+// Open /locks/. The page needs no build, no file and nothing from another site. It has no login: every client that
+// reaches it sees the names and labels of all locks, so put it where your metrics and pprof are, or behind the login
+// of your program.
 //
 // # What it costs
 //

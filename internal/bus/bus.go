@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 )
 
-// Weight says which events give way: those of less weight to those of more.
+// Weight says which events give way: events of less weight to events of more.
 type Weight int
 
 const (
@@ -29,8 +29,7 @@ const (
 // Bus has the subscriptions of a process.
 type Bus[E any] struct {
 	weight func(E) Weight
-	// watched is how many subscriptions there are. While there are none, nobody needs to make an
-	// event.
+	// watched is how many subscriptions there are. While there are none, no event needs to be made.
 	watched atomic.Int32
 
 	mu     sync.Mutex

@@ -18,7 +18,7 @@ type Subscription[E any] struct {
 	over    chan struct{}  // closed by end; never sent on
 }
 
-// C returns the channel of events. Close closes it, and so does that of the Bus.
+// C returns the channel of events. Close closes it, and so does the Bus's Close.
 func (s *Subscription[E]) C() <-chan E { return s.events }
 
 // Dropped returns how many events were dropped because they were not read in time.
@@ -92,7 +92,7 @@ func (s *Subscription[E]) feed() {
 	}
 }
 
-// end closes the channel. The subscription is no longer one of the bus's, and the bus's mutex is
+// end closes the channel. The subscription no longer belongs to the bus, and the bus's mutex is
 // not held.
 func (s *Subscription[E]) end() {
 	close(s.over)

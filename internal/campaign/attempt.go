@@ -21,7 +21,7 @@ import (
 // the answers; one caller waits for the outcome.
 type attempt struct {
 	c      *Campaign
-	key    string // of the lock: the campaign's, or that of a slot
+	key    string // of the lock: the campaign's, or the key of a slot
 	ask    quorum.Ask
 	value  string         // the lock's value: owner, proposal, metadata
 	began  clock.Validity // before the first request was sent: validity counts from here

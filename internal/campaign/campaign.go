@@ -73,7 +73,7 @@ func (c *Campaign) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 }
 
-// Enrol has the nodes wake a call that waits for them alone, because it may get the lock beside others. Its next
+// Enrol has the nodes wake a call that waits for them alone, because it may get the lock together with others. Its next
 // attempt begins when it would have begun.
 func (c *Campaign) Enrol() {
 	c.mu.Lock()
@@ -144,7 +144,7 @@ func (c *Campaign) Try(ctx context.Context) *Failure {
 	return c.Await(ctx)
 }
 
-// Ask begins an attempt for each campaign, and their requests leave together. Await has to follow for each.
+// Ask begins an attempt for each campaign, and their requests leave together. Await must follow for each.
 func (s *Campaigns) Ask(campaigns ...*Campaign) {
 	_, now := s.clock.Both()
 	posts := make([]ensemble.Posting, len(campaigns))
@@ -215,7 +215,7 @@ func (c *Campaign) Concede(poll time.Duration) (again bool) {
 }
 
 // concede releases the locks that an attempt may have created, and updates the ticket as the
-// machine decides. It returns the nodes whose queues the ticket has to leave.
+// machine decides. It returns the nodes whose queues the ticket must leave.
 func (c *Campaign) concede(a *attempt, next quorum.Next) quorum.Set {
 	var update wire.TicketUpdate
 	switch {

@@ -40,13 +40,13 @@ type Caller interface {
 
 // Kind is what a call asks the nodes for. A campaign and its attempts do not know which kind they have: each place
 // where the kinds differ is a method here. Methods that take a campaign run under its mutex, and methods that take
-// an attempt under that of the attempt, unless they say otherwise.
+// an attempt under the attempt's mutex, unless they say otherwise.
 type Kind interface {
 	// Queues reports whether the call waits behind the other callers of this process that want the name. Otherwise
 	// it waits for the nodes alone, because it may get the lock together with others.
 	Queues() bool
 
-	// begin prepares a campaign whose key is that of the name.
+	// begin prepares a campaign whose key is the key of the name.
 	begin(c *Campaign)
 	// key returns the key of the lock that the next attempt asks for.
 	key(c *Campaign) string
@@ -247,7 +247,7 @@ func (s *Campaigns) issued(ticket string) bool {
 // Manager returns what the tickets of this process begin with.
 func (s *Campaigns) Manager() string { return s.manager }
 
-// mayLock reports whether a key may be that of a lock of this process.
+// mayLock reports whether a key may be the key of a lock of this process.
 func (s *Campaigns) mayLock(key string) bool {
 	lock, _, _ := wire.SlotOf(key)
 	name, ours := strings.CutPrefix(lock, s.settings.Prefix)

@@ -47,7 +47,7 @@ func NewDelays(user func() backoff.BackOff, reporter *report.Reporter) *Delays {
 }
 
 // Next returns the next delay, backoff.Stop if the user's backoff has stopped. A panic of the
-// user's backoff goes on in the caller's goroutine.
+// user's backoff continues in the caller's goroutine.
 func (d *Delays) Next() time.Duration {
 	if d.answers == nil {
 		return d.standard.NextBackOff()

@@ -20,8 +20,8 @@
 // Otherwise a call runs in its caller's goroutine, and the workers of the nodes deliver answers
 // and messages.
 //
-// Mutexes, in the order in which they are taken: an attempt, a Campaign, then those of package
-// hold, then that of Campaigns. No code of a user runs under them.
+// Mutexes, in the order in which they are taken: an attempt, a Campaign, then the mutexes of
+// package hold, then Campaigns. No code of a user runs under them.
 //
 // This room makes no error of the library: a Failure is data. It knows nothing about the other
 // callers of its process: package queue does.

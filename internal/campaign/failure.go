@@ -29,7 +29,7 @@ type Failure struct {
 	// Blank.
 	Value string
 	Blank bool // another program's lock, whose value is empty
-	// Readers is how many readers have that lock together, and Value is that of one of them; 0 for a
+	// Readers is how many readers have that lock together, and Value is the value of one of them; 0 for a
 	// writer's.
 	Readers int
 	// RetryAfter is when a majority of the nodes could be free (Held) or could vote (NoQuorum); 0

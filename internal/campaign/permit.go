@@ -20,7 +20,7 @@ type permit struct {
 
 func (*permit) Queues() bool { return false }
 
-// begin makes the key that of all slots: they have one queue. An attempt asks for the key of a slot.
+// begin makes the key the key of all slots: they have one queue. An attempt asks for the key of a slot.
 func (p *permit) begin(c *Campaign) {
 	c.Key = wire.FamilyKey(c.Key)
 	p.slots = quorum.NewSlots(c.of.ensemble.Order(), mathrand.IntN(p.limit))
@@ -110,7 +110,7 @@ func (*permit) record(l *hold.Lock, ticket string, others, _ quorum.Set) quorum.
 }
 
 // takeUp asks for the slot again, also without a ticket: most likely its last holder's release was on its way, and
-// while a node shows the slot as free, others ask for it in vain. The rights to other slots pass on.
+// while a node shows the slot as free, others ask for it without success. The rights to other slots pass on.
 func (*permit) takeUp(c *Campaign, l *hold.Lock, refused quorum.Set) {
 	l.TakeReservations(refused)
 	if c.ticket != "" && refused != 0 {

@@ -3,14 +3,14 @@
 //
 // Go's monotonic clock stands still while the machine is suspended, on Linux and on macOS
 // (golang/go#24595). A lease that is timed by it alone outlives its keys by the length of
-// the suspend. Two other clocks go on: CLOCK_BOOTTIME on Linux, which counts suspends,
+// the suspend. Two other clocks continue: CLOCK_BOOTTIME on Linux, which counts suspends,
 // and the wall clock, which people and time services set as well. A [Clock] makes two
 // instants of the three readings:
 //
-//   - Validity goes on with the monotonic clock, and jumps forward with the
+//   - Validity advances with the monotonic clock, and jumps forward with the
 //     larger jump of the other two. If the wall clock is set forward, time
 //     seems to pass that did not pass. That loses leases early, which is safe.
-//   - Steady goes on with the monotonic clock, and jumps forward with
+//   - Steady advances with the monotonic clock, and jumps forward with
 //     CLOCK_BOOTTIME alone. Steps of the wall clock do not move it. So a step
 //     that the client's machine and a node make together still shows in the
 //     node's offset, see [Offset]. Without CLOCK_BOOTTIME, steady misses a
@@ -141,7 +141,7 @@ func (c *Clock) look() (mono time.Duration, j *jumps) {
 	mono, wall := c.glance()
 	j = c.jumps.Load()
 	if !j.differs(wall-mono) && int64(mono) < c.due.Load() {
-		return mono, j // another caller has compared meanwhile, or the first glance was interrupted
+		return mono, j // another caller has compared in between, or the first glance was interrupted
 	}
 	r := c.reading(j)
 	if next := j.after(mono, r); next != *j {

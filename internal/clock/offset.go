@@ -11,7 +11,7 @@ import (
 const LeastStep = 25 * time.Millisecond
 
 const (
-	// freshFor is how long a reading is kept when a new one is no sharper.
+	// freshFor is how long a reading is kept when a new one is not sharper.
 	freshFor = time.Second
 	// grain is the resolution of TIME on a node: its clock is ahead of the reported time
 	// by less than this.
@@ -127,7 +127,7 @@ func (o *Offset) Observe(nodeClock time.Duration, sent, received Steady) (step S
 // jump returns the most that a clock can have jumped between the sightings s and next; 0
 // if it need not have jumped.
 func (s *sighting) jump(next sighting, rate float64) time.Duration {
-	// The instants of the two readings are no further apart than this.
+	// The instants of the two readings are at most this far apart.
 	drift := drifted(max(next.at.Sub(s.sent), s.at.Sub(next.sent)), rate)
 	switch least, most := next.low-s.low-s.width, next.low+next.width-s.low; {
 	case least > drift:

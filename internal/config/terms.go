@@ -27,13 +27,13 @@ type Terms struct {
 	// Derived by complete.
 	KeyTTL  string // life of the keys, ms
 	PassKey uint64 // equal for terms between which a lock may be passed on
-	// MinUseful is what has to be left of a lease for a grant to be of use.
+	// MinUseful is how much of a lease must be left for a grant to be of use.
 	MinUseful time.Duration
 }
 
 var defaultTerms = Terms{Terms: quorum.Terms{TTL: DefaultTTL}}
 
-// Call is what the options of one call set, and not those of its lease.
+// Call is what the options of one call set, and not the options of its lease.
 type Call struct {
 	Wait
 	Kind Kind
@@ -77,10 +77,10 @@ func (c *Config) complete(t *Terms) *Problem {
 			Fix: "Redis keeps time in milliseconds"}
 	case t.MaxHold < 0 || t.MaxHold > 0 && t.MaxHold < MinTTL:
 		return &Problem{What: "WithMaxHold", Value: t.MaxHold.String(),
-			Bound: fmt.Sprintf("must be 0 or at least %v", MinTTL), Fix: unit(t.MaxHold) + "0 is no limit"}
+			Bound: fmt.Sprintf("must be 0 or at least %v", MinTTL), Fix: unit(t.MaxHold) + "0 means no limit"}
 	case t.MinHold < 0 || t.MinHold > MaxTTL || t.MinHold%time.Millisecond != 0:
 		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
-			Bound: fmt.Sprintf("must be whole milliseconds from 0 to %v", MaxTTL), Fix: unit(t.MinHold) + "0 is no minimum"}
+			Bound: fmt.Sprintf("must be whole milliseconds from 0 to %v", MaxTTL), Fix: unit(t.MinHold) + "0 means no minimum"}
 	case t.MaxHold > 0 && t.MinHold > t.MaxHold:
 		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
 			Bound: fmt.Sprintf("must be at most WithMaxHold's %v", t.MaxHold), Fix: "shorten it, or lengthen the maximum"}
@@ -115,7 +115,7 @@ func (c *Config) lessWindow() string {
 	return fmt.Sprintf(" less WithFailover's %v", c.Failover)
 }
 
-// Lease returns the terms of a lease whose options have changed those of the Manager to t, and
+// Lease returns the terms of a lease whose options have changed the Manager's terms to t, and
 // what its call asks for.
 func (c *Config) Lease(t Terms) (*Terms, Call, *Problem) {
 	call := t.Call
@@ -168,7 +168,7 @@ func passKey(t *Terms) uint64 {
 
 var nameBound = fmt.Sprintf("must have 1 to %d bytes", MaxNameLen)
 
-// CheckName refuses names that are no legal keys.
+// CheckName refuses names that are not legal keys.
 func CheckName(name string) *Problem {
 	const fix = "use a short readable text"
 	switch {

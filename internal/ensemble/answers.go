@@ -150,7 +150,7 @@ func (e *Ensemble) Collect(
 	return a
 }
 
-// Wait returns when there are enough good answers, when the timeout since the question is over,
+// Wait returns when there are enough good answers, when the timeout since the question has passed,
 // or when ctx ends.
 func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
 	timer := a.e.Timer(a.Began.Add(timeout).Sub(a.e.Clock.Now()))

@@ -65,7 +65,7 @@ func (c *Steps) Since(at clock.Steady) (steps []*Step) {
 	return steps
 }
 
-// clocks has the clocks of the nodes beside each other and beside ours.
+// clocks compares the clocks of the nodes with each other and with ours.
 type clocks struct {
 	Clock *clock.Clock // ours
 	Steps Steps

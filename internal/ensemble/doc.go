@@ -8,6 +8,6 @@
 //
 // It starts no goroutine: the workers of the nodes call it, and calls wait in their own.
 //
-// Mutexes: that of Steps is taken after the mutex of an attempt, which grants under it. The
+// Mutexes: the mutex of Steps is taken after the mutex of an attempt, which grants under it. The
 // others (Ensemble, lists, Answers) are taken last, and no other is taken under them.
 package ensemble

@@ -35,7 +35,7 @@ type Events interface {
 	Answered(i int, req *wire.Request, reply *wire.Reply)
 	// HandedOn says that a node has reserved a lock, which was released, for a waiter of another process.
 	HandedOn(lock string)
-	// Woken says that a node has sent a message about a ticket. Anybody may send such messages.
+	// Woken says that a node has sent a message about a ticket. Any client may send such messages.
 	Woken(i int, kind wire.WakeKind, ticket, lock string)
 	// Subscribed says that the messages of a node arrive from now on.
 	Subscribed(i int)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// lists compares the Manager's list of nodes with those of other clients, which the nodes
+// lists compares the Manager's list of nodes with the lists of other clients, which the nodes
 // remember. Nodes are known by the identities that they keep in their databases, because
 // clients may use different addresses for one node. It implements node.Lists.
 type lists struct {

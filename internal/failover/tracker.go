@@ -1,5 +1,5 @@
 // Package failover decides which master of a failover group a client may use, and whether that
-// master's votes count. It reads no clock and asks nobody: internal/master and the simulation
+// master's votes count. It reads no clock and sends nothing: internal/master and the simulation
 // drive it alike. docs/lemmas.md has the proof, in lemma FO.
 package failover
 
@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// ConfirmEvery is how often a client asks a majority whether the term goes on.
+	// ConfirmEvery is how often a client asks a majority whether the term continues.
 	ConfirmEvery = 500 * time.Millisecond
-	// ConfirmedFor is how long a client relies on the last such answer. It has to be shorter
-	// than the time between two promotions. Otherwise a client could miss both promotions and
+	// ConfirmedFor is how long a client relies on the last such answer. It must be shorter than
+	// the time between two promotions. Otherwise a client could miss both promotions and
 	// count a vote of a server that is the master again, but lacks the writes between them.
 	ConfirmedFor = 1500 * time.Millisecond
 	// SettleFor is how long a client that knew the term before waits before it connects to
@@ -83,7 +83,7 @@ func (t *Tracker[T]) Use(term T, asked clock.Validity) {
 func (t *Tracker[T]) Used() T { return t.used }
 
 // Record records the answer of a majority that was asked at this instant of the validity
-// clock. It returns whether the term in use goes on; otherwise its connections have to end.
+// clock. It returns whether the term in use continues; otherwise its connections must end.
 // They also end when the group names an older term, because it has forgotten the newer one.
 func (t *Tracker[T]) Record(term T, asked clock.Validity, now clock.Steady) (goesOn bool) {
 	t.Meet(term, now)

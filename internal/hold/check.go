@@ -46,7 +46,7 @@ func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold))
 	return c
 }
 
-// Until returns when the check has to end.
+// Until returns when the check must end.
 func (c *Check) Until() clock.Validity { return c.until }
 
 // End ends the check with the answers that have arrived.

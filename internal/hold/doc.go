@@ -1,8 +1,8 @@
 // Package hold keeps the locks of this process: it renews each one in quorum, finds out that one
-// is lost before anybody else can get it, and releases what is over.
+// is lost before another client can get it, and releases locks whose leases have ended.
 //
 // A Lock is a lock that this process holds on the nodes. One lease at a time stands on it, the
-// Tenant: first the one that it was acquired for, then those of callers to which it is passed on.
+// Tenant: first the one that it was acquired for, then the tenants of callers to which it is passed on.
 //
 //	Open ──▶ held ⇄ at risk ──▶ lost ───────────────▶ remnants are released after the safety margin
 //	           │ ▲      │

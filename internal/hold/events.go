@@ -58,17 +58,17 @@ const (
 	Opened What = 1 << iota
 	// Passed means, with Opened, that the lease before has passed the lock on.
 	Passed
-	// Renewed is that of package quorum: a quorum has confirmed, or the risk is over.
+	// Renewed is quorum's Renewed: a quorum has confirmed, or the risk has ended.
 	Renewed
-	// AtRisk is that of package quorum: a round has missed its quorum, or the margin fell to 0.
+	// AtRisk is quorum's AtRisk: a round has missed its quorum, or the margin fell to 0.
 	AtRisk
 	// RoundOver means that a round of renewal has ended.
 	RoundOver
 	// Missed means, with RoundOver, that the round has missed its quorum.
 	Missed
-	// Lost means that the lock was lost: the lease is over.
+	// Lost means that the lock was lost: the lease has ended.
 	Lost
-	// Released means that the lease was released: it is over.
+	// Released means that the lease was released: it has ended.
 	Released
 	// Detached means, with Released, that the keys stay for the process that resumes the lease.
 	Detached
@@ -89,7 +89,7 @@ type Event struct {
 	Reason quorum.Reason  // with Lost
 	Free   clock.Validity // with Lost, unless the nodes have denied the lock: when another client can get it at the earliest
 	// By the validity clock: when the lease began, when this happened, and when work under the lease
-	// has to stop.
+	// must stop.
 	Granted, Now, Stop clock.Validity
 	Token              int64 // with Opened
 	// With Opened, Renewed, AtRisk and RoundOver: how many of the nodes that hold the lock may

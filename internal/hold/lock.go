@@ -19,7 +19,7 @@ import (
 type Lock struct {
 	of  *Locks
 	key string
-	// terms are those of the requests. They are in force, unless no majority has confirmed a longer TTL, see
+	// terms are the terms of the requests. They are in force, unless no majority has confirmed a longer TTL, see
 	// quorum.Machine.Terms. Written with mu held.
 	terms atomic.Pointer[config.Terms]
 
@@ -30,7 +30,7 @@ type Lock struct {
 	window   [5]clock.Validity // the machine's window for up to 5 nodes: saves an allocation
 	jumped   time.Duration     // clock.Jumped at the last step
 	is       flags
-	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that is over
+	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that has ended
 	value    string                      // of the keys: owner value, token, metadata
 	retry    *backoff.ExponentialBackOff // after a missed round; nil otherwise
 	nodes    []error                     // latest error of each node; nil until there is one
@@ -59,7 +59,7 @@ type tenancy struct {
 // flags say how a lock stands.
 type flags struct {
 	taking    quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
-	vacant    bool       // its lease is over, and it has not been passed on
+	vacant    bool       // its lease has ended, and it has not been passed on
 	unsettled bool       // its lease was released, and does not know yet what the nodes say of it
 	working   bool       // a function of Do or Lead runs under its lease, and counts among calls
 	what      What       // of its Ending; before the end, of the one by Close
@@ -122,12 +122,12 @@ type transition struct {
 	quorum.Output
 	now  clock.Validity
 	over bool  // the step ended the lock
-	lost Queue // has to learn that the lock was lost; nil for none
+	lost Queue // must learn that the lock was lost; nil for none
 }
 
 // step applies one input and carries out the effects, except Begin and Heal, which the caller
 // posts. After Open the machine changes nowhere else. with runs under the mutex before the
-// step, unless the lock is over.
+// step, unless the lock has ended.
 func (l *Lock) step(in quorum.Input, with func()) transition {
 	l.mu.Lock()
 	s := l.stepLocked(in, with)

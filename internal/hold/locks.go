@@ -55,7 +55,7 @@ type registry struct {
 
 	mu      sync.Mutex // taken after a Lock's mutex
 	byKey   map[string]*Lock
-	readers map[string]struct{} // the owner values of shared locks: nobody waits behind those here
+	readers map[string]struct{} // the owner values of shared locks: no caller waits behind those here
 }
 
 // Find returns this process's lock of a key, nil if there is none. Shared locks do not count.
@@ -63,7 +63,7 @@ func (s *Locks) Find(key string) *Lock {
 	r := &s.registry
 	r.fill.Do(func() {
 		r.used.Store(true)
-		// Later locks add themselves; earlier ones are in the schedule, with some that are over.
+		// Later locks add themselves; earlier ones are in the schedule, with some that have ended.
 		for _, l := range s.schedule.all() {
 			l.mu.Lock()
 			if !l.is.over {
@@ -108,7 +108,7 @@ func (r *registry) add(l *Lock) {
 	r.byKey[l.key] = l
 }
 
-// remove removes a lock that is over. l.mu is held.
+// remove removes a lock that has ended. l.mu is held.
 func (r *registry) remove(l *Lock) {
 	if !r.used.Load() {
 		return

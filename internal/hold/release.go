@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// This file has the releases of locks that are over.
+// This file has the releases of locks that have ended.
 
-// Free ends the lock, unless it is over, and posts its release, which carries the ticket of the
+// Free ends the lock, unless it has ended, and posts its release, which carries the ticket of the
 // next caller of this process. With a minimum hold the keys stay until then, and the watchdog
 // releases them, so that waiters are woken. The answers are pending.
 func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
@@ -115,7 +115,7 @@ func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
 }
 
 // releaseRequest returns a request that deletes the lock on every node that may have it. The
-// lock is over. The ticket of the waiter that acquired it leaves the queues of the nodes that
+// lock has ended. The ticket of the waiter that acquired it leaves the queues of the nodes that
 // have not granted: otherwise a node could reserve the lock for a waiter that is gone, and keep
 // the others waiting.
 func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
@@ -154,7 +154,7 @@ func (s *Locks) clear(locks []*Lock) {
 // ReleaseAll returns requests that delete the keys of all that are left, for Close.
 func (s *Locks) ReleaseAll() []*wire.Request { return s.releaseAll(s.schedule.all()) }
 
-// releaseAll returns requests that delete the keys of locks that are over, so that waiters need
+// releaseAll returns requests that delete the keys of locks that have ended, so that waiters need
 // not wait for the TTL.
 func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 	_, now := s.clock.Both()

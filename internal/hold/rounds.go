@@ -28,7 +28,7 @@ var (
 
 // Renew begins a round of renewal, with other terms if these have another TTL; nil for those that it has.
 // Without another TTL, a round that is running serves as well. with runs with the lock's mutex held,
-// before the round, unless the lock is over. When the round begins, the lease knows of a shorter TTL, and
+// before the round, unless the lock has ended. When the round begins, the lease knows of a shorter TTL, and
 // no request with it has been posted.
 func (l *Lock) Renew(terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
@@ -100,7 +100,7 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	s.ensemble.Post(i, req, r)
 	for _, l := range locks {
 		if l.Over() {
-			// The lock ended meanwhile, and its release may be ahead of the heal in the
+			// The lock has ended in between, and its release may be ahead of the heal in the
 			// queue. So another release follows the heal.
 			s.ensemble.Post(i, l.releaseRequest(wire.TicketUpdate{}), ensemble.Nobody{})
 		}
@@ -112,7 +112,7 @@ func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	began, steady := r.began, r.steady
-	// A heal that arrives after the lock is over must not lock. So it is void after the node
+	// A heal that arrives after the lock has ended must not lock. So it is void after the node
 	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake
 	// the heal on another connection.
 	left := min(l.machine.Stop().Sub(began), l.machine.Terms().Timeout)
@@ -216,7 +216,7 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 	return m
 }
 
-// take applies the answer of a node, and returns the nodes on which the key has to be created
+// take applies the answer of a node, and returns the nodes on which the key must be created
 // again.
 func (l *Lock) take(m meaning) (heal quorum.Set) {
 	return l.step(m.in, func() {
@@ -228,7 +228,7 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 			l.is.taking = l.is.taking.Without(m.in.Node)
 		} else if w := l.others.wants.Load(); w != nil {
 			want := m.want
-			want.Marked = want.Marked && m.in.Kind != quorum.InputRevoked // a revocation is no request
+			want.Marked = want.Marked && m.in.Kind != quorum.InputRevoked // a revocation is not a request
 			w.record(m.in.Node, want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
 		}
 		if m.in.Kind != quorum.InputNoAnswer {

@@ -8,7 +8,7 @@ import (
 // This file has what happens between the leases that stand on a lock one after the other.
 
 // Pass gives the lock to the next lease, which gets the next token of the block. It returns false,
-// and the lock stays without a lease, if the lock is over, or if a quorum of nodes no longer
+// and the lock stays without a lease, if the lock has ended, or if a quorum of nodes no longer
 // shows that it is ours. check means that the block or the answers are running out: a Check
 // would renew them.
 func (l *Lock) Pass(to Tenant) (check, ok bool) {
@@ -60,7 +60,7 @@ func (l *Lock) SetCallers(callers int) {
 }
 
 // Attach has q decide what becomes of the lock. It returns when the current lease began, and false if the
-// lock is over.
+// lock has ended.
 func (l *Lock) Attach(q Queue) (granted clock.Validity, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ type View struct {
 	Errors        []error // the latest errors of the nodes, by node; nil for none
 }
 
-// All returns the locks of this process, with some that are over.
+// All returns the locks of this process, with some that have ended.
 func (s *Locks) All() []*Lock { return s.schedule.all() }
 
 // View returns how the lock stands at an instant, and false if no lease stands on it. From the first call on the lock remembers
@@ -27,7 +27,7 @@ func (l *Lock) View(now clock.Validity, first func(key string)) (v View, ok bool
 	_, unknown := l.attend()
 	l.mu.Unlock()
 	if unknown {
-		first(l.key) // without the mutex, which is taken after that of the queue
+		first(l.key) // without the mutex, which is taken after the queue's mutex
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

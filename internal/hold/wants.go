@@ -52,7 +52,7 @@ func (w *wants) forget(silent quorum.Set) {
 	}
 }
 
-// news returns who wants the lock, and whether the lease has to be told.
+// news returns who wants the lock, and whether the lease must be notified.
 func (w *wants) news() (now Want, changed bool) {
 	now = w.sum()
 	changed = now != w.told

@@ -10,7 +10,7 @@ import (
 )
 
 // longestSleep bounds the watchdog's sleep. Its timer stands still while the machine is
-// suspended, and after a resume a lost lease has to be reported soon.
+// suspended, and after a resume a lost lease must be reported soon.
 const longestSleep = 250 * time.Millisecond
 
 // Watchdog renews the locks of a process and finds out about every loss in time.
@@ -84,8 +84,8 @@ func (d *Watchdog) sleep() (time.Duration, bool) {
 
 // measure records how late the watchdog finished what was due: the delay of its timer, of
 // the scheduler, and the work on all the other locks. Jumps of the clock since jumped was
-// read do not count, because they are no sign of load. It reports whether the delay has
-// grown so much that every lock has to be stepped now: its next wake was computed with the
+// read do not count, because they are not a sign of load. It reports whether the delay has
+// grown so much that every lock must be stepped now: its next wake was computed with the
 // old, shorter delay, and would be too late.
 func (d *Watchdog) measure(due clock.Validity, jumped time.Duration) bool {
 	now := d.clock.Now()
@@ -113,7 +113,7 @@ func (d *Watchdog) stepAll() {
 }
 
 // tend steps the locks that are due, and renews those whose round is due. Each step returns the
-// lock to the schedule, unless the lock is over.
+// lock to the schedule, unless the lock has ended.
 func (d *Watchdog) tend(now clock.Validity, due []*alarm[*Lock]) {
 	var renew, remnants []*Lock
 	var heal healing
@@ -142,7 +142,7 @@ type tick struct {
 	live     bool // the lock was not over before
 	begin    bool // a round begins
 	heal     quorum.Set
-	deleteAt clock.Validity // of a lock that was over: when its keys are to be deleted
+	deleteAt clock.Validity // of a lock that had ended: when its keys are to be deleted
 }
 
 // tick applies the passing of time. It begins a round that is due, or due soon enough to go

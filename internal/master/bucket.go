@@ -21,10 +21,11 @@ var bucketTags = [Buckets]string{
 // BucketTag returns the hash tag of a bucket, counted from 0.
 func BucketTag(bucket int) string { return bucketTags[bucket] }
 
-// IsBucket reports whether a hash tag is that of a bucket.
+// IsBucket reports whether a hash tag belongs to a bucket.
 func IsBucket(tag string) bool { return slices.Contains(bucketTags[:], tag) }
 
-// Bucket returns the bucket of a name: by the slot that a cluster would give it, which is that of its hash tag if it has one.
+// Bucket returns the bucket of a name: by the slot that a cluster would give it, which is the slot
+// of its hash tag if it has one.
 func Bucket(name string) int {
 	if tag := wire.HashTag(name); tag != "" {
 		name = tag[1 : len(tag)-1]

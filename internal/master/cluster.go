@@ -56,7 +56,7 @@ func (c *Cluster) join(g *Group) (leave func()) {
 	}
 }
 
-// ask asks all seeds once. Each group is told as soon as a majority names its master.
+// ask asks all seeds once. Each group learns its master as soon as a majority names it.
 func (c *Cluster) ask() {
 	c.mu.Lock()
 	open := make([]question, len(c.groups))

@@ -33,7 +33,7 @@ func (v *voters) count(answers []vote) (votes map[Term]int, faults []error) {
 }
 
 // findStrangers adds the faults of voters that are not of the group to which most belong. The
-// terms that they name do not matter: those of one group may differ during a failover.
+// terms that they name do not matter: the terms of one group may differ during a failover.
 func (v *voters) findStrangers(answers []vote, faults []error) {
 	best, fewest := 0, len(answers)
 	for i := range answers {

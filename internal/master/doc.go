@@ -9,5 +9,5 @@
 // the proof.
 //
 // A Group has one goroutine, [Group.Run], and one for each question under way. Its mutexes,
-// that of a Group and that of its voters, are never held together, nor during a question.
+// of a Group and of its voters, are never held together, nor during a question.
 package master

@@ -26,7 +26,7 @@ var ErrNewTerm = errors.New("the master of the group has just changed: the new o
 type Dial = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error)
 
 // Group is what a node knows of its failover group. The methods of a nil Group are those of a
-// node that is one server: it has no voters, and nobody has to confirm it.
+// node that is one server: it has no voters, and needs no confirmation.
 type Group struct {
 	life   context.Context // of the node
 	clock  func() (clock.Validity, clock.Steady)
@@ -84,7 +84,7 @@ func (g *Group) Voters() (kind string, known, listed int) {
 	return g.kind, g.voters.size(), len(g.voters.addrs)
 }
 
-// Faults returns what has to be fixed at the Sentinels or seeds, though a majority of them
+// Faults returns what must be fixed at the Sentinels or seeds, though a majority of them
 // names the master.
 func (g *Group) Faults() []error {
 	if g == nil {
@@ -115,7 +115,7 @@ func (g *Group) ask(is func(*failover.Tracker[Term]) bool) (yes bool) {
 	return yes
 }
 
-// Use records that the worker uses a term that was confirmed when somebody asked at asked.
+// Use records that the worker uses a term that was confirmed by the answers to a question at asked.
 func (g *Group) Use(term Term, asked clock.Validity) {
 	g.with(func(t *failover.Tracker[Term]) { t.Use(term, asked) })
 }
@@ -156,7 +156,7 @@ func (g *Group) DialAgain(dial Dial) Dial {
 	}
 }
 
-// Run asks, until the node is closed, whether the term goes on, and calls over when it does
+// Run asks, until the node is closed, whether the term continues, and calls over when it does
 // not. It calls changed when the term is confirmed no longer, or again, or the faults have
 // changed. It must be called once, and closes the connections to the voters, unless the cluster has them.
 func (g *Group) Run(changed, over func()) {

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// NoMasterSet stands for an empty name of a master set: an option without a name is that of
-// a plain server.
+// NoMasterSet stands for an empty name of a master set: an option without a name would be the
+// option of a plain server.
 const NoMasterSet = " "
 
 // Name returns what chooses the master of a node: "sentinel", "slot", or "" for a node
@@ -56,7 +56,7 @@ func slotTag(o *rueidis.ClientOption) (tag string, ok bool) {
 // WholeTag reports whether a text is one hash tag with its braces.
 func WholeTag(tag string) bool { return tag != "" && wire.HashTag(tag) == tag }
 
-// Addresses returns the addresses in a node's option: its own, or those of the servers that
+// Addresses returns the addresses in a node's option: its own, or the addresses of the servers that
 // choose the master of its group.
 func Addresses(o *rueidis.ClientOption) []string {
 	if kind, _ := Name(o); kind == "slot" {

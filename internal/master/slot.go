@@ -46,8 +46,8 @@ func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (know view, 
 // term returns the term in which a slot is now.
 func (s *slotOwner) term(know view, slot int) (Term, error) { return ownerOf(know.owners, slot) }
 
-// membersIn returns the ids in the reply to CLUSTER NODES: that of the node which answers, and
-// those of all nodes of the cluster, masters and replicas, those that are down as well.
+// membersIn returns the ids in the reply to CLUSTER NODES: the id of the node which answers, and
+// the ids of all nodes of the cluster, masters and replicas, those that are down as well.
 func membersIn(text string) (self string, all []string) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -20,14 +20,14 @@ type voters struct {
 	addrs []string
 	conns []lazyClient
 	life  context.Context // of those who ask
-	// askers is how many questions may be on their way to one of them: of a node, those of the worker, the
-	// subscriber and RunGroup.
+	// askers is how many questions may be on their way to one of them: of a node, the questions of the
+	// worker, the subscriber and RunGroup.
 	askers int32
 
 	mu      sync.Mutex
 	closed  bool
 	pending sync.WaitGroup // questions under way; Add with mu held and not closed
-	// latest, guarded by mu, has the latest answer of each voter that shows what it knows, or what has to be
+	// latest, guarded by mu, has the latest answer of each voter that shows what it knows, or what must be
 	// fixed. Silence does not replace such an answer.
 	latest []answer
 }
@@ -107,7 +107,7 @@ func (v *voters) unanswered() []answer {
 func (v *voters) silent(i int) answer { return answer{voter: i, err: noAnswer(v.addrs[i], errSilent)} }
 
 // poll asks all voters at once. The channel has room for every answer and is never closed;
-// a reader may leave early. The questions go on: the slowest voter is heard as well.
+// a reader may leave early. The questions continue: the slowest voter is heard as well.
 func (v *voters) poll() <-chan answer {
 	answers := make(chan answer, len(v.addrs))
 	v.mu.Lock()
@@ -156,7 +156,7 @@ func (v *voters) question(i int) answer {
 //
 // Before the first connection, resolve also waits for the others, for a moment, and refuses a
 // list that names a voter twice. Later it does not refuse such a list, and counts the voter
-// once: a name may lead to another voter for a while, and no lease has to end for that.
+// once: a name may lead to another voter for a while, and no lease must end for that.
 func (v *voters) resolve(ctx context.Context, slot int, first bool) (Term, error) {
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()
@@ -210,7 +210,7 @@ func (v *voters) named(votes []vote) (term Term, ok bool) {
 // firstPatience is how much longer the first question waits for the voters beyond a majority.
 const firstPatience = 250 * time.Millisecond
 
-// faults returns what has to be fixed at the voters, by their latest answers. None of it keeps a
+// faults returns what must be fixed at the voters, by their latest answers. None of it keeps a
 // majority from naming the master, so nothing else shows it.
 func (v *voters) faults(slot int) (faults []error) {
 	v.mu.Lock()

@@ -55,7 +55,7 @@ func (s *Observers) Revoke(ctx context.Context, l Lease, drift float64, note wir
 		for i := range answers.Replies {
 			switch err := answers.Err(i); {
 			case err == nil:
-				result.Errors[i] = errNotInTime // unless the lease is over
+				result.Errors[i] = errNotInTime // unless the lease has ended
 				r.Marked(now, i, answers.Replies[i].TTL, answers.Replies[i].N == wire.RevokedBefore)
 			case errors.Is(err, errGone):
 				result.Gone++

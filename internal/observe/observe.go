@@ -60,7 +60,7 @@ func New(e *ensemble.Ensemble, every time.Duration, timeout func() time.Duration
 	return &Observers{ensemble: e, every: every, timeout: timeout, polling: polling, stop: stop, byKey: map[string]*watch{}}
 }
 
-// watch polls the nodes for one lock while somebody observes it.
+// watch polls the nodes for one lock while it has observers.
 type watch struct {
 	of  *Observers
 	key string

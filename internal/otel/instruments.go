@@ -41,7 +41,7 @@ var Version = sync.OnceValue(func() string {
 	return ""
 })
 
-// Attributes of metrics. The exported ones are those of spans as well.
+// Attributes of metrics. The exported ones are attributes of spans as well.
 const (
 	AttrName    = attribute.Key("quorumlock.name")
 	AttrOutcome = attribute.Key("quorumlock.outcome")
@@ -54,7 +54,7 @@ const (
 	attrPort    = attribute.Key("server.port")
 )
 
-// Failure returns the error.type of an outcome, "" if it is no failure.
+// Failure returns the error.type of an outcome, "" if it is not a failure.
 func Failure(outcome string) string {
 	switch outcome {
 	case "ok", "held", "cancelled", "released", "closed":

@@ -16,8 +16,8 @@
 // Goroutines: none. A queue has a timer, which ends a check that is overdue and removes a queue
 // that has no more use; Stop stops them.
 //
-// Mutexes, in the order in which they are taken: Queues, a Queue, then those of packages campaign
-// and hold. No code of a user runs under them.
+// Mutexes, in the order in which they are taken: Queues, a Queue, then the mutexes of packages
+// campaign and hold. No code of a user runs under them.
 //
 // This room makes no error of the library: an Obstacle is data. It never asks the nodes for a
 // lock.

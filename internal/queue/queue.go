@@ -193,7 +193,7 @@ func (q *Queue) checked(c *hold.Check, now clock.Validity, state quorum.Hold) {
 	}
 }
 
-// freeUnused releases a lock that no lease stands on. One that was lost meanwhile is the
+// freeUnused releases a lock that no lease stands on. One that was lost in between is the
 // watchdog's: a lock delay may keep its keys. q.mu is held.
 func (q *Queue) freeUnused(l *hold.Lock) *ensemble.Answers {
 	if l.Over() {
@@ -212,7 +212,7 @@ func (q *Queue) free(l *hold.Lock, s quorum.Step) *ensemble.Answers {
 	return l.Free(update)
 }
 
-// idleFor is how long a Queue that nobody uses stays, at least.
+// idleFor is how long an unused Queue stays, at least.
 const idleFor = time.Second
 
 // tendBy has the Queue's timer run tend at an instant, or earlier. q.mu is held.

@@ -25,7 +25,7 @@ type Config struct {
 	WaitsForItself func(key string)
 }
 
-// Queues finds the queues by the key of their lock. It is empty until a call has to wait.
+// Queues finds the queues by the key of their lock. It is empty until a call must wait.
 type Queues struct {
 	config Config
 
@@ -125,7 +125,7 @@ func (s *Queues) HandedOn(key string) {
 	q.tendBy(now.Add(idleFor))
 }
 
-// sweep removes a queue that nobody uses, and that remembers nothing of use.
+// sweep removes a queue that no caller uses, and that remembers nothing of use.
 func (s *Queues) sweep(q *Queue, now clock.Validity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ const MaxToken = 1<<53 - 1
 // ballot moves no register of itself, because concurrent readers would race for the
 // values: its top is the largest register of the first quorum, nodes that are below it
 // are raised to it, also if another reader has raised them meanwhile, and its token is the
-// top + 1. So that token is above those of all writers before and below those of all after,
+// top + 1. So that token is above the tokens of all writers before and below the tokens of all after,
 // and readers between the same two writers share it, unless an attempt of a writer that failed in
 // between has moved a register: the later ones have a larger one then.
 type Ballot struct {

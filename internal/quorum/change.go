@@ -99,7 +99,7 @@ func (m *Machine) changeTo(now clock.Validity, t *Terms) {
 	}
 }
 
-// termsOf returns those of the request that was answered.
+// termsOf returns the terms of the request that was answered.
 func (m *Machine) termsOf(in *Input) *Terms {
 	switch {
 	case in.Terms != nil:

@@ -57,7 +57,7 @@ const (
 	// ReasonExpired means that no quorum confirmed in time.
 	ReasonExpired Reason = iota + 1
 	// ReasonRevoked means that a node denies the key, because the lease was revoked, and
-	// that the other nodes are no quorum.
+	// that the other nodes are not a quorum.
 	ReasonRevoked
 	// ReasonSuspended means that the clock jumped past the stop, as after a
 	// suspend.
@@ -113,8 +113,8 @@ type Input struct {
 	At   clock.Validity // when the answered request was sent; for the same kinds but InputClockStep
 	By   time.Duration  // for InputClockStep
 	// Terms are, for InputBegin, what the lease has from this round on, and nil for what it has; they
-	// differ in the TTL and what follows from it. For an answer they are those of the request, and nil for those with which the
-	// lease was granted.
+	// differ in the TTL and what follows from it. For an answer they are the terms of the request,
+	// and nil for the terms with which the lease was granted.
 	Terms *Terms
 	// Since is for InputConfirmed: the requests that were sent to the node since this instant went over
 	// the connection of the answer, which keeps their order.
@@ -143,7 +143,7 @@ const (
 	Ended
 )
 
-// Output is what has to be done.
+// Output is what must be done.
 type Output struct {
 	Begin     bool   // a round begins: extend on every node; without it, one is under way
 	Heal      Set    // nodes on which to re-create the key

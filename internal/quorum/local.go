@@ -197,7 +197,7 @@ func (l *Local) Lost(now clock.Validity) Step {
 	return l.next(now)
 }
 
-// NotPassed records that a StepPass failed because the hold was lost meanwhile. Its
+// NotPassed records that a StepPass failed because the hold was lost in between. Its
 // caller stays the head, and contends.
 func (l *Local) NotPassed(now clock.Validity) Step {
 	if l.phase != localHeld {

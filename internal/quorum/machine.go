@@ -65,7 +65,7 @@ func (m *Machine) State() State { return m.state }
 // Reason returns why the lease was lost. It is invalid unless the lease is lost.
 func (m *Machine) Reason() Reason { return m.reason }
 
-// Stop returns S, the instant at which work has to stop. It moves forward. It moves
+// Stop returns S, the instant at which work must stop. It moves forward. It moves
 // back only if a node denies our key, a node's clock steps, or the TTL becomes shorter; and by
 // what the safety margin grows when a longer TTL is in force.
 func (m *Machine) Stop() clock.Validity {
@@ -126,7 +126,7 @@ func (m *Machine) Wake() clock.Validity {
 	return wake
 }
 
-// Step takes one input at now and returns what has to be done. now never decreases
+// Step takes one input at now and returns what must be done. now never decreases
 // from one call to the next.
 //
 // Step checks the end before the input. So an answer that is processed too late
@@ -325,7 +325,7 @@ func (m *Machine) evaluate(now clock.Validity, out *Output) {
 	if m.announced || !m.open {
 		// Heal only after the round's outcome. If a majority has lost the key, another
 		// client may have held the lock in between. Heals before the outcome would
-		// restore a majority, and nobody would notice.
+		// restore a majority, and no client would notice.
 		out.Heal, m.missing = m.missing, 0
 	}
 	thin := m.terms.Nodes > 1 && m.Margin(now) <= 0

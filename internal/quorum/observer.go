@@ -39,7 +39,7 @@ const maxFormer = 64
 type Observer struct {
 	any     bool           // there was a result
 	last    Holding        // the last result
-	owner   string         // the last owner, also while nobody holds the name
+	owner   string         // the last owner, also while the name is not held
 	token   int64          // its largest token
 	newest  int64          // the largest token
 	former  []string       // owners before it that had tokens, the oldest first

@@ -30,7 +30,7 @@ func NodeTimeout(ttl, trip time.Duration) time.Duration {
 
 // Turn returns what a turn of a process costs all who wait, apart from the time for which it
 // holds the lock: the way of the wake-up and of the request, of the answer and of the
-// release. It is 0 for a near process, whose turns cost no more than those of others, also
+// release. It is 0 for a near process, whose turns cost no more than other processes' turns, also
 // after it has missed one reservation: any process stalls at times on a busy machine.
 func Turn(trip, late time.Duration) time.Duration {
 	if 4*trip <= MinGrace && late <= MinGrace/2 {

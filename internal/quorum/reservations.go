@@ -25,7 +25,7 @@ func (r *reservations) add(node int, free bool) {
 }
 
 // missed reports whether the attempt came too late for the reservations on which it began:
-// each of those nodes has given the lock to another client meanwhile. Fewer than a quorum of
+// each of those nodes has given the lock to another client in between. Fewer than a quorum of
 // reservations show nothing, because the attempt before may have used them.
 func (r *reservations) missed(nodes int, refusals []Refusal) bool {
 	unused := r.relied

@@ -6,15 +6,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// Revocation decides when a lease that is taken away by force is over. Each round asks the nodes to
+// Revocation decides when a lease that is taken away by force has ended. Each round asks the nodes to
 // mark the lock of its owner: a marked lock is neither prolonged nor healed, and lives for Life from
 // then on. A mark counts if its answer has come within the window, so no counted mark is later, and if
 // the lock had no longer to live than was known.
 //
 // A marked node has confirmed the lease for the last time before the mark, so what the lock had to
 // live then bounds that vote. With counted marks on a quorum the other nodes are too few to keep the
-// lease. The marks have to outlive these votes: otherwise the owner would heal a node whose mark is over
-// while its votes elsewhere still count, and go on for ever (spec/revoke.pml). So each mark lives for
+// lease. The marks must outlive these votes: otherwise the owner would heal a node whose mark has ended
+// while its votes elsewhere still count, and continue forever (spec/revoke.pml). So each mark lives for
 // the longest life that is known and the window.
 //
 // Where a quorum is marked already, by the round before or by another call, the ends of these marks

@@ -7,7 +7,7 @@ const MaxSeveral = 16
 // in one order. A call asks at once for all that it lacks. It keeps those before the first refused
 // one, gives the others back, and waits for that one. So it waits only for a name behind all that
 // it holds, and callers cannot wait for each other in a circle (spec/several.pml; the order is
-// that of Havender, "Avoiding deadlock in multitasking systems", 1968). Names are given by their
+// the method of Havender, "Avoiding deadlock in multitasking systems", 1968). Names are given by their
 // place in the order. It is not safe for concurrent use.
 type Several struct{ all, held Set }
 

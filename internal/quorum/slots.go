@@ -53,7 +53,7 @@ func (s *Slots) Refused(free []int) (slot int, again bool) {
 	return slot, true
 }
 
-// most returns the slot that most nodes name. Of several, it is that of the first node: waiters that
+// most returns the slot that most nodes name. Of several, it is the slot of the first node: waiters that
 // follow the same node ask for different slots.
 func (s *Slots) most(named []int) (slot int, ok bool) {
 	best := 0

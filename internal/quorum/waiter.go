@@ -120,7 +120,7 @@ func (w *Waiter) Ended(now clock.Validity, r *AttemptResult, poll time.Duration,
 	w.at = min(w.at, now.Add(w.retryDelay(now, r, poll)))
 	w.lapses.refused(w.nodes, now, r.Refusals)
 	if w.mayQueue() && !w.ticket.carried {
-		// The ticket's place counts from the call, and others enter the queue meanwhile.
+		// The ticket's place counts from the call, and others enter the queue in between.
 		w.at = min(w.at, now.Add(min(poll, w.grace)))
 	}
 	w.pauseForSlots(now, r, jitter)
@@ -133,7 +133,7 @@ func (w *Waiter) Ended(now clock.Validity, r *AttemptResult, poll time.Duration,
 
 // pauseForSlots has a waiter for a permit pause before it uses its right to enter again. Nodes that let it
 // in may have different slots free, and let it in again when it gives up what it got there: without a
-// pause it would go round for ever.
+// pause it would go round forever.
 func (w *Waiter) pauseForSlots(now clock.Validity, r *AttemptResult, jitter float64) {
 	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && !w.counts(w.reserved.relied) || !w.sure {
 		return
@@ -209,7 +209,7 @@ func strangerAhead(refusals []Refusal) bool {
 
 // yield returns the update of the ticket after a failed attempt.
 func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
-	// A quorum of refusals is no split: only a spare node was free. Of an even number of
+	// A quorum of refusals is not a split: only a spare node was free. Of an even number of
 	// nodes, half can refuse the attempt without being a quorum.
 	if w.splits++; len(r.Refusals) >= Size(w.nodes) || r.Granted == 0 {
 		w.splits = 0
@@ -233,7 +233,7 @@ func (w *Waiter) Won(granted Set) (reserved Set) {
 	return reserved
 }
 
-// Done ends the wait without a lease. It returns the nodes whose queues the ticket has to
+// Done ends the wait without a lease. It returns the nodes whose queues the ticket must
 // leave, and the nodes that reserve the lock for the ticket. If a reservation becomes known
 // later, no waiter uses it, and Wake returns ReactionUnused.
 func (w *Waiter) Done() (leave, passOn Set) {
@@ -253,7 +253,7 @@ func (w *Waiter) Subscribed(now clock.Validity, node int, jitter float64) Reacti
 	return w.sooner(now.Add(spread(w.grace, jitter)))
 }
 
-// Wake handles a message of a node about the waiter's ticket. rank is that of a WakeNext, and
+// Wake handles a message of a node about the waiter's ticket. rank is the rank of a WakeNext, and
 // jitter lies in [0, 1).
 // For an unknown ticket the caller does with a WakeReserved or WakeFree as for ReactionUnused,
 // and ignores every other message.
@@ -267,7 +267,7 @@ func (w *Waiter) Wake(now clock.Validity, node int, what WakeUp, rank int, jitte
 	switch what {
 	case WakeNext:
 		// The tickets before this one may belong to dead processes. The waiter of rank 1
-		// asks after one grace. If it is dead as well, another asks before three are over.
+		// asks after one grace. If it is dead as well, another asks before three have passed.
 		lapse := now.Add(w.grace + time.Millisecond)
 		w.lapses.endsBy(w.nodes, node, lapse)
 		if !w.counts(Set(0).With(node)) {
@@ -285,7 +285,7 @@ func (w *Waiter) Wake(now clock.Validity, node int, what WakeUp, rank int, jitte
 	return ReactionNone
 }
 
-// behind returns how much later than the waiter of rank 1 one of another rank asks: those of
+// behind returns how much later than the waiter of rank 1 one of another rank asks: waiters of
 // rank 2 to 9 after a grace more, each a tenth of a grace after the one before.
 func behind(rank int, grace time.Duration) time.Duration {
 	if rank <= 1 {

@@ -14,7 +14,7 @@ type WakeUp uint8
 
 const (
 	// WakeReserved means that the node reserves the lock for the ticket for a grace. A
-	// reservation is no vote, and a lease takes precedence over it.
+	// reservation is not a vote, and a lease takes precedence over it.
 	WakeReserved WakeUp = iota + 1
 	// WakeFree means that the lock is free, and the ticket is the head of the queue. Clients
 	// without tickets may be faster.

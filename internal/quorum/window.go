@@ -11,7 +11,7 @@ func Drift(ttl time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(ttl)*factor) + 2*time.Millisecond
 }
 
-// SafetyMargin returns how long before the deadline work has to stop. It is 2 % of ttl. It is
+// SafetyMargin returns how long before the deadline work must stop. It is 2 % of ttl. It is
 // at least 50 ms, because timers were measured up to 24 ms late on busy machines. It is
 // at most a fifth of ttl, so that a short lease stays usable.
 func SafetyMargin(ttl time.Duration) time.Duration {
@@ -40,7 +40,7 @@ func Margin(n, held int) int { return Size(n) + held - n - 1 }
 
 // Window holds, for each node, the instant until which the node keeps the key at least.
 // If the node does not keep it, the entry is zero or negative, see [Machine.HeldUntil]. T is an
-// instant, or how long the key has to live yet.
+// instant, or how long the key still lives.
 type Window[T ~int64] []T
 
 // Deadline returns the q-th largest instant: until then a quorum keeps the

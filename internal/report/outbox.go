@@ -9,7 +9,7 @@ const outboxSize = 16384
 // Outbox holds measurements until the reporter takes them: values V of histograms, and changes of
 // counters, one entry for each series S. Leases, calls and workers leave them here, under their
 // own mutexes if need be. Values are dropped and counted when the outbox is full. Changes are added
-// up instead, and never dropped: a lost −1 would leave a gauge wrong for ever.
+// up instead, and never dropped: a lost −1 would leave a gauge wrong forever.
 type Outbox[V any, S comparable] struct {
 	bell chan struct{} // capacity 1: something waits; never closed
 

@@ -2,7 +2,7 @@
 // instruments. They may hang or panic, and must hold up neither the watchdog nor a node's
 // worker, so one goroutine of its own runs them all.
 //
-// Nothing here waits for anybody but that goroutine. It has no mutex.
+// Nothing here waits for any goroutine but that one. It has no mutex.
 package report
 
 import (

@@ -18,7 +18,7 @@ var (
 	// ErrMoving means that the keys of a slot are in two places. Only that has such answers.
 	ErrMoving = errors.New("the cluster is moving the keys of the slot to another server: requests work again when the move ends")
 	// ErrUnguarded means that a client without the restart guard asks for votes of a node
-	// on which others rely on the guard. Everything but votes goes on.
+	// on which others rely on the guard. Everything but votes continues.
 	ErrUnguarded = errors.New("the other clients of this node use the restart guard, and this one does not")
 )
 

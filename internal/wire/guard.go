@@ -28,7 +28,7 @@ type Guard struct {
 }
 
 // NewGuard returns a request that runs the restart guard on its marker. Only a greeting sends
-// it, as it does those of NewLook, NewRehearsal and NewList.
+// it, as it does the requests of NewLook, NewRehearsal and NewList.
 func NewGuard(marker string, g *Guard) *Request {
 	return &Request{keys: []string{marker}, args: []string{"guard", g.Word, strconv.FormatInt(g.Longest, 10),
 		flag(g.Trust), flag(g.Force), g.Nonce, g.Open, Micros(g.NotAfter)}}

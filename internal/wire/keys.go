@@ -38,7 +38,7 @@ func WatchKey(lock string) string { return lock + watchTag }
 // ReadersKey returns the key of the set of those who have a lock together.
 func ReadersKey(lock string) string { return lock + readersTag }
 
-// FamilyKey returns what the slots of a name have in common: their queue is that of this key, and a message
+// FamilyKey returns what the slots of a name have in common: their queue belongs to this key, and a message
 // to all waiters names it.
 func FamilyKey(lock string) string { return lock + permitTag }
 
@@ -59,7 +59,7 @@ func SlotOf(key string) (lock string, slot int, ok bool) {
 // SlotsKey returns the key of the set of a name's slots that are taken, and of the waiters that may take one.
 func SlotsKey(lock string) string { return FamilyKey(lock) + slotsTag }
 
-// Companions returns the keys of a lock's queue, its watch and its set, which is that of its readers. For a
+// Companions returns the keys of a lock's queue, its watch and its set, which has its readers. For a
 // slot and a family they are those that all slots of the name share.
 func Companions(lock string) (queue, watch, set string) {
 	setTag := readersTag
@@ -122,7 +122,8 @@ type Ticket struct {
 // maxPlace is the largest place of a ticket. A score holds every integer up to it.
 const maxPlace = 1 << 53
 
-// parseTicket parses a member of a queue and its score. ok is false if it is no ticket, such as one of another program.
+// parseTicket parses a member of a queue and its score. ok is false if it is not a ticket, such as
+// a member of another program.
 func parseTicket(member, score string) (t Ticket, ok bool) {
 	place, err := strconv.ParseFloat(score, 64) // Redis 7.2 writes 1.8e+15
 	if err != nil || !(place >= 0 && place <= maxPlace) || len(member) <= TicketLen || !isOwner(member[:TicketLen]) {

@@ -71,8 +71,8 @@ func OtherList(other string, n int, left time.Duration) *ConfigError {
 
 const fixLists = "give every client the same nodes, and change one at a time, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#from-3-to-5-nodes"
 
-// ErrOtherList means that other clients use a list of nodes beside which this one must
-// not be used.
+// ErrOtherList means that other clients use a list of nodes with which this one must not
+// be used together.
 var ErrOtherList = errors.New("other clients of this node use another list of nodes")
 
 // AnnouncedFor is how long an announcement stands.
@@ -108,7 +108,7 @@ func ParseAnnouncement(text string) (a Announcement, ok bool) {
 	return Announcement{Guarded: words[0] == announcers[1], Nodes: n, IDs: strings.Split(words[2], ","), Addrs: words[3]}, err == nil
 }
 
-// NewAnnounce returns a request that announces a list, and asks for those of others.
+// NewAnnounce returns a request that announces a list, and asks for the lists of others.
 func NewAnnounce(key string, a *Announcement, notAfter clock.Steady) *Request {
 	return &Request{keys: []string{key}, args: []string{"announce", a.String(), strconv.FormatInt(AnnouncedFor.Milliseconds(), 10), Micros(notAfter)}}
 }

@@ -151,7 +151,7 @@ func NewRevoke(lock, owner string, life time.Duration, note Note, notAfter clock
 }
 
 // NewDetach returns a request that detaches the lease of a lock's owner: the lock lives for keep from the
-// arrival of the request, for whoever resumes it.
+// arrival of the request, for the process that resumes it.
 func NewDetach(lock, owner string, keep time.Duration, notAfter clock.Steady) *Request {
 	return newMark(lock, owner, "d", keep, Note{}, notAfter)
 }
@@ -207,7 +207,7 @@ func NewPlainRelease(of *Request, expires clock.Steady) *Request {
 }
 
 // NewForget returns a request that drops registers older than age, at most that many. A TTL of
-// Redis could not do this: the base has to be raised with each drop.
+// Redis could not do this: the base must be raised with each drop.
 func NewForget(registers string, age time.Duration, most int, expires clock.Steady) *Request {
 	return newRequest(Forget, registers, expires, "forget", Micros(age), strconv.Itoa(most))
 }

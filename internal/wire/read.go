@@ -97,7 +97,7 @@ func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 	if len(all.details) == 1 && all.details[0].IsInt64() {
 		r.Status = Granted
 		if r.Before, err = integerOf(&all.details[0]); err == nil && r.Before <= 2 {
-			err = ErrNotUnderstood // it has a character, or is no register
+			err = ErrNotUnderstood // it has a character, or is not a register
 		}
 		return err
 	}
@@ -159,7 +159,7 @@ func readState(all Answers, r *Reply) error {
 	return p.end()
 }
 
-// tickets returns the next part, a list of tickets, each with its place. It leaves out what is no ticket.
+// tickets returns the next part, a list of tickets, each with its place. It leaves out what is not a ticket.
 func (p *parts) tickets() (all []Ticket) {
 	texts := p.texts()
 	if len(texts)%2 != 0 && p.err == nil {

@@ -59,7 +59,7 @@ const (
 type Want struct {
 	Lock    int   // its index in the request
 	Waiters int64 // tickets in the queue
-	Marked  bool  // somebody has asked for the lock, or has revoked the lease
+	Marked  bool  // a client has asked for the lock, or has revoked the lease
 	Note    Note  // who, and why
 }
 
@@ -69,7 +69,7 @@ type Page struct {
 	Keys   []string
 }
 
-// LastPage is the cursor of the last page, and that of the first.
+// LastPage is the cursor of the last page, and of the first.
 const LastPage = "0"
 
 // Readers are those who have a lock together.
@@ -98,7 +98,7 @@ type Reply struct {
 	// Wants are the locks of an Extend that others want, valid as long as Answers.
 	Wants    []Want
 	Register int64    // Read
-	Tickets  []Ticket // Read of NewInspect: those of the first waiters whose processes the node can wake
+	Tickets  []Ticket // Read of NewInspect: the tickets of the first waiters whose processes the node can wake
 	Page     *Page    // Scan
 	Err      error    // for NotApplied and all below
 }

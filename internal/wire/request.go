@@ -53,7 +53,7 @@ type Request struct {
 
 	// Urgent requests keep or release a lease, and go before requests for new leases.
 	Urgent bool
-	// Hint means that a message caused the request. Anybody may send messages, so such
+	// Hint means that a message caused the request. Any client may send messages, so such
 	// requests have a short lane of their own, behind those that keep or release a lease.
 	Hint bool
 	// Insists means that the request survives a broken connection until it is answered or
@@ -124,7 +124,7 @@ func (r *Request) Anew() []string {
 }
 
 // Lean reports whether the script Lean knows the operation. It knows no slots: it would release one and
-// wake nobody, because their queue is that of the name.
+// wake no waiter, because their queue is the queue of the name.
 func (r *Request) Lean() bool {
 	return len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release") && !strings.Contains(r.keys[0], permitTag)
 }
@@ -235,7 +235,7 @@ func (r *Request) Owners(f func(owner string)) {
 // Same reports whether two requests ask for the same operations, with the same arguments.
 func (r *Request) Same(other *Request) bool { return slices.Equal(r.args, other.args) }
 
-// Lot returns 16 random bits of an acquisition, the same on every node: those of its owner
+// Lot returns 16 random bits of an acquisition, the same on every node: the bits of its owner
 // value.
 func (r *Request) Lot() uint64 {
 	bits, _ := strconv.ParseUint(r.args[1][:4], 16, 16)

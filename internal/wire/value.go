@@ -18,10 +18,10 @@ import (
 // While a node reserves the lock for the head of its queue, the value is "ticket w ":
 // neither a lease nor a vote.
 //
-// A lease that somebody has asked for is "owner a token since_µs traceparent label", and one that was
+// A lease that a client has asked for is "owner a token since_µs traceparent label", and one that was
 // revoked is "x owner token …"; byte 255, who did that, byte 255 and the reason follow. A lease that was
-// detached is "d owner token …". The last two begin like another owner's value, as does that of a lock
-// which readers have: "s ", 32 zeros, and the rest, see lua/shared.lua.
+// detached is "d owner token …". The last two begin like another owner's value, as does the value of a
+// lock which readers have: "s ", 32 zeros, and the rest, see lua/shared.lua.
 type Value struct {
 	Owner       string // 32 hex digits
 	Reserved    bool   // for the waiter with the ticket Owner
@@ -29,9 +29,9 @@ type Value struct {
 	Since       time.Time
 	TraceParent string
 	Label       string
-	Asked       bool // somebody has asked the owner to release the lock
-	Revoked     bool // somebody has revoked the lease
-	Note        Note // of who has
+	Asked       bool // a client has asked the owner to release the lock
+	Revoked     bool // a client has revoked the lease
+	Note        Note // of the client that has
 	Detached    bool // it is kept for the process that resumes it
 	Shared      bool // readers have it, and Owner is Nobody
 }
@@ -88,8 +88,8 @@ const (
 	noLease    = "0 0 - "
 )
 
-// noteSeparator is before each part of a note, and between those of a handle. No label has that byte: it is
-// no UTF-8.
+// noteSeparator is before each part of a note, and between the parts of a handle. No label has that byte: it
+// is not UTF-8.
 const noteSeparator = "\xff"
 
 // MaxLabelLen and maxTraceParent bound parts of our values, in bytes.

@@ -87,8 +87,8 @@ func (m *Member) holdings(now time.Duration) (all []*holding) {
 	return all
 }
 
-// richest returns one of those with at least so many names, by chance one of those with most names that no member waits for:
-// the others' askers get their names first. nil for none.
+// richest returns one of those with at least so many names, by chance one of those with most names
+// that no member waits for: the others' askers get their names first. nil for none.
 func (m *Member) richest(all []*holding, least int) (most *holding) {
 	ties := 0
 	for _, h := range all {

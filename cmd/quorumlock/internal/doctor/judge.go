@@ -15,7 +15,8 @@ type Settings struct {
 	Guard time.Duration // WithRestartGuard, 0 without
 }
 
-// MaxSkew is how far a node's clock may be from the others before it is a finding. Leases do not depend on it; tokens and places in queues do.
+// MaxSkew is how far a node's clock may be from the others before it is a finding. Leases do not
+// depend on it; tokens and places in queues do.
 const MaxSkew = time.Second
 
 // Report is the verdict on all nodes.
