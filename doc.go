@@ -4,24 +4,26 @@
 //
 // # Use
 //
-//		m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
-//		...
-//		defer m.Close(context.Background())
+//	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
+//	...
+//	defer m.Close(context.Background())
 //
-//		err = m.Do(ctx, "invoices/close-month", func(ctx context.Context, l *quorumlock.Lease) error {
-//			return closeMonth(ctx, l.Token()) // ctx ends if the lease is lost
-//		})
+//	err = m.Do(ctx, "invoices/close-month", func(ctx context.Context, l *quorumlock.Lease) error {
+//		return closeMonth(ctx, l.Token()) // ctx ends if the lease is lost
+//	})
 //
-//	  - [Manager.Acquire] waits for a lease, [Manager.TryAcquire] asks once, and [Manager.Do] runs a
-//	    function under a lease. [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
-//	  - [Manager.Lead] campaigns for leadership again and again. Package election elects the best
-//	    healthy candidate; package spread runs a function for each of N names, spread over a group.
-//	  - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
-//	  - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
-//	    held names. Package web serves all of it as a page.
-//	  - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
-//	    [Manager.Revoke] takes it away safely. [Lease.Detach] hands it to another process.
-//	  - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
+// The calls:
+//
+//   - [Manager.Acquire] waits for a lease, [Manager.TryAcquire] asks once, and [Manager.Do] runs a
+//     function under a lease. [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
+//   - [Manager.Lead] campaigns for leadership again and again. Package election elects the best
+//     healthy candidate; package spread runs a function for each of N names, spread over a group.
+//   - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
+//   - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
+//     held names. Package web serves all of it as a page.
+//   - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
+//     [Manager.Revoke] takes it away safely. [Lease.Detach] hands it to another process.
+//   - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
 //
 // # What it promises
 //
@@ -69,13 +71,11 @@
 //
 // # When a lease ends
 //
-// A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at
-// least 50 ms, at most a fifth), counted from before the request that a majority confirmed.
-// [Lease.Remaining] counts down to the end. The Manager reports a loss 25 ms before the end, and
-// earlier on a busy machine.
+// A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
+// 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining] counts down to the end. The Manager reports a loss
+// 25 ms before the end, and earlier on a busy machine.
 //
-// The watchdog renews after every third of the TTL. It repeats a round without a majority, with
-// backoff. A node that has lost the key gets it back while the lease is valid.
+// The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff. A node that has lost the key gets it back while the lease is valid.
 //
 // A machine that slept past the end finds its leases lost: time that it was suspended counts.
 //
