@@ -56,7 +56,7 @@ var circumstances = []circumstance{
 	}},
 	{"list", "lapsed", func(n *Node, _ *transfer) { listedAt(n, clock.Steady(time.Minute)) }},
 	{"sent", "sent after the window", func(_ *Node, t *transfer) { t.validity = clock.Validity(time.Hour + 9*time.Second) }},
-	{"connection", "reconnected before the answer came", func(_ *Node, t *transfer) { t.changed = true }},
+	{"connection", "connection changed", func(_ *Node, t *transfer) { t.changed = true }},
 }
 
 func quarantineFor(n *Node, d time.Duration, reason error) {
