@@ -28,16 +28,16 @@ gets a line for each right that is missing. Give it the user and the
 
 With --failover it says what a failover of one endpoint does to a lock. That is
 for managed services, which have replicas behind one address: force a failover
-in the service's console when the command asks for it. Until the failover ends, the command writes one key 20 times a second, and dials 4 times a second.
-It is not the key of a lock, and is deleted. The report says whether run_id
-changed, for how long writes were refused, whether acknowledged writes were
-lost, what became of the open connection, whether two masters took writes at
-the same time, and what to set. It holds only for the kind of failure that
-you forced.
+in the service's console when the command asks for it. Until the failover ends,
+the command writes one key 20 times a second, and dials 4 times a second. It is
+not the key of a lock, and is deleted. The report says whether run_id changed,
+for how long writes were refused, whether acknowledged writes were lost, what
+became of the open connection, whether two masters took writes at the same time,
+and what to set. It holds only for the kind of failure that you forced.
 
-It exits with 0 when nothing needs fixing, with 1 when the nodes work and need attention (warn), or no failover was seen, and with 2 when a node
-cannot vote, the nodes are not independent, or an endpoint must not be the only
-node (fail).`,
+It exits with 0 when nothing needs fixing, with 1 when the nodes work and need
+attention (warn), or no failover was seen, and with 2 when a node cannot vote,
+the nodes are not independent, or an endpoint must not be the only node (fail).`,
 		Annotations: needsServers,
 		Args:        exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -35,8 +35,9 @@ func (p *program) askReleaseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ask-release NAME",
 		Short: "Ask the holder of a lock to release it",
-		Long: `Ask-release tells the holder of the lock NAME, at its next renewal, that another client wants it. A program gets that on Lease.Wanted; quorumlock run prints
-it, or stops its command if it was started with --release-when-asked. The holder
+		Long: `Ask-release tells the holder of the lock NAME, at its next renewal, that another
+client wants it. A program gets that on Lease.Wanted; quorumlock run prints it,
+or stops its command if it was started with --release-when-asked. The holder
 decides. If readers share NAME, all of them are asked, also later ones. To take
 the lock away, use revoke.`,
 		Annotations: needsNodes,
@@ -81,10 +82,14 @@ func (p *program) revokeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Take a lock away from its holder, safely",
-		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It deletes nothing: no other client gets the lock while its holder may still work. A live
-holder finds out at its next renewal, stops, and the lock is free. Otherwise its lease ends at the instant that revoke prints. Later holders are not affected.
+		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It
+deletes nothing: no other client gets the lock while its holder may still work.
+A live holder finds out at its next renewal, stops, and the lock is free.
+Otherwise its lease ends at the instant that revoke prints. Later holders are
+not affected.
 
-If readers share NAME, all of them lose it, and no other client gets the lock before that instant, even if all of them stop at once.`,
+If readers share NAME, all of them lose it, and no other client gets the lock
+before that instant, even if all of them stop at once.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.revoke(cmd.Context(), args[0], wait, r) },

@@ -73,8 +73,9 @@ all processes below run is not repeated; one that went to run and COMMAND alone
 is, so signal run.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
-the lease, and KILL shortly before its end: the group is dead before another client can get the lock. Processes that leave the group (setsid, daemons, sudo to
-another user) are out of reach.
+the lease, and KILL shortly before its end: the group is dead before another
+client can get the lock. Processes that leave the group (setsid, daemons, sudo
+to another user) are out of reach.
 
 Run exits with the code of COMMAND, 128 and the number of the signal that ended
 it, 75 when another client holds the lock (-E sets another code), 76 when the

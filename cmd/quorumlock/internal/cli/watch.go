@@ -17,7 +17,8 @@ func (p *program) watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Follow who holds a lock",
-		Long: `Watch prints who holds the lock NAME, and a line for each change: another holder, no holder, or that it is not known because too few nodes answer. It ends
+		Long: `Watch prints who holds the lock NAME, and a line for each change: another
+holder, no holder, or that it is not known because too few nodes answer. It ends
 with Ctrl-C.
 
 Readers that hold NAME together count as one holder: a line says how many there
