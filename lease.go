@@ -138,8 +138,9 @@ func (l *Lease) Err() error {
 
 // Lost returns a channel that delivers exactly one value if the lease is lost, at or before
 // the instant at which another client could be granted it, and is then closed. A release closes it
-// without a value when the nodes have answered, unless they show that the lease was lost before. All callers get the same channel, so one of several readers
-// gets the value; Err, Done and the context inform all of them.
+// without a value when the nodes have answered, unless they show that the lease was lost before.
+// All callers get the same channel, so one of several readers gets the value; Err, Done and the context
+// inform all of them.
 func (l *Lease) Lost() <-chan Lost { return l.watching().lost }
 
 // Renewed returns a channel that delivers renewals. A value that was not read is replaced

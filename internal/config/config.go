@@ -89,8 +89,7 @@ func (c *Config) CompleteCluster(node *rueidis.ClientOption) *Problem {
 	}
 	p := c.Complete([]rueidis.ClientOption{*node})
 	if p != nil && p.What == "node" { // the caller has listed no nodes
-		p.What, p.Value = "cluster", strings.TrimPrefix(strings.TrimPrefix(p.Value, "0"), ": ")
-		p.Value = strings.TrimSpace(p.Value)
+		p.What, p.Value = "cluster", strings.TrimLeft(p.Value, "0: ")
 	}
 	return p
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/master"
 )
 
 // A6: the quarantine has to outlast how far a grant may move a register, and the window.
@@ -61,5 +63,23 @@ func TestALockIsPassedOnBetweenEqualTermsOnly(t *testing.T) {
 		other := base
 		change(&other)
 		assert.NotEqual(t, passKey(&base), passKey(&other), name)
+	}
+}
+
+// A program that gives one option for a whole cluster has listed no node 0.
+func TestAProblemOfAClusterNamesNoNode(t *testing.T) {
+	for want, o := range map[string]rueidis.ClientOption{
+		`InitAddress is empty: cannot be used here`: {},
+		`SelectDB: cannot be used here`:             {InitAddress: []string{"a:1"}, SelectDB: 1},
+		`("a"): must be host:port`:                  {InitAddress: []string{"a"}},
+		`("A:1"): is named twice`:                   {InitAddress: []string{"a:1", "A:1"}},
+	} {
+		c, node := Default(1), master.SlotOption(master.BucketTag(0), o.InitAddress)
+		node.SelectDB = o.SelectDB
+		c.Guarded, c.Guard, c.FailoverSet, c.Failover = true, time.Minute, true, 5*time.Second
+		p := c.CompleteCluster(&node)
+		require.NotNil(t, p, want)
+		assert.Equal(t, "cluster", p.What)
+		assert.Equal(t, want, p.Value+": "+p.Bound)
 	}
 }

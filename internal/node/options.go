@@ -26,7 +26,7 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	case kind == "slot" && !master.WholeTag(master.SlotTag(o)):
 		return fmt.Sprintf("ClusterSlot tag %q", master.SlotTag(o)), "write a hash tag with its braces, such as {locks}"
 	case len(master.Addresses(o)) == 0:
-		return "ClusterSlot without seeds", "name nodes of the cluster, three or more"
+		return "InitAddress is empty", "name nodes of the cluster, three or more"
 	case kind == "slot" && o.SelectDB != 0:
 		return "SelectDB", "leave it 0: a cluster has one database"
 	case kind == "" && len(o.InitAddress) > 1:

@@ -46,7 +46,7 @@ func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"another prefix":       {quorumlock.ClusterSlot(tag, seeds...), []quorumlock.Option{guard, failover}, `WithPrefix "quorumlock:": must begin with the hash tag of node 0 (slot:{locks}), which is a failover group; write "{locks}:"`},
 		"a tag without braces": {quorumlock.ClusterSlot("locks", seeds...), []quorumlock.Option{guard, failover, prefix}, `ClusterSlot tag "locks"`},
 		"an empty tag":         {quorumlock.ClusterSlot("{}", seeds...), []quorumlock.Option{guard, failover, prefix}, "write a hash tag with its braces, such as {locks}"},
-		"no seeds":             {quorumlock.ClusterSlot(tag), []quorumlock.Option{guard, failover, prefix}, "ClusterSlot without seeds"},
+		"no seeds":             {quorumlock.ClusterSlot(tag), []quorumlock.Option{guard, failover, prefix}, "InitAddress is empty"},
 		"another database":     {other, []quorumlock.Option{guard, failover, prefix}, "SelectDB"},
 		"a seed under two names": {quorumlock.ClusterSlot(tag, seeds[0], alias, seeds[1]), []quorumlock.Option{guard, failover, prefix},
 			seeds[0] + " and " + alias + " lead to the same one of the cluster nodes"},
