@@ -86,16 +86,16 @@ type Released struct {
 	Token int64
 }
 
-// NodeChanged is sent when a node begins to vote (Err is nil), stops voting, or has a
-// problem that needs attention.
+// NodeChanged is sent when a node begins to grant locks (Err is nil), when it stops, and when it has
+// a problem that needs attention.
 type NodeChanged struct {
 	Node int
 	Addr string
-	Err  error // why it does not vote; nil when it does
-	// QuarantinedFor is how long its votes do not count yet, because it may
-	// have lost locks: Err says how. 0 without a quarantine.
+	Err  error // why it grants no locks; nil when it does
+	// QuarantinedFor is how long it grants no locks yet, because it may have lost some: Err
+	// says how. 0 without a quarantine.
 	QuarantinedFor time.Duration
-	Warning        error // a problem that needs attention, although the node votes
+	Warning        error // a problem that needs attention, although the node grants locks
 	// Master is the address of the master that a failover group was last connected to; ""
 	// for a node that is one server.
 	Master string
@@ -128,13 +128,13 @@ type NodeStatus struct {
 	Addr    string // or the name of a failover group, such as "sentinel:mymaster"
 	Master  string `json:",omitzero"` // of a failover group: the server that was last its master; "" for a node that is one server
 	Version string // of the server; "" before the first connection, or if INFO is not allowed
-	Voting  bool   // its votes count now
-	// QuarantinedFor is how long the node does not vote because it may have lost locks:
+	Voting  bool   // it can grant locks now
+	// QuarantinedFor is how long the node grants no locks because it may have lost some:
 	// it was restarted or flushed or could evict (WithRestartGuard), or its clock was
 	// stepped forward.
 	QuarantinedFor time.Duration
-	Err            error // why it does not vote; in Inspect's answer, why it did not answer
-	Warning        error // a problem that needs attention, as in NodeChanged; in Inspect's answer, also why a node that answers does not vote
+	Err            error // why it grants no locks; in Inspect's answer, why it did not answer
+	Warning        error // a problem that needs attention, as in NodeChanged; in Inspect's answer, also why a node that answers grants no locks
 	// RoundTrip is about how long the node takes to answer, and ClockOffset is the node's
 	// clock minus this machine's. Both are 0 before the first answer.
 	RoundTrip, ClockOffset time.Duration
@@ -178,7 +178,7 @@ const (
 	LostSuspended LostReason = "process stopped or suspended, or clock set forward"
 	// LostMaxHold means that the lease reached the age set by WithMaxHold.
 	LostMaxHold LostReason = "held for the maximum time of WithMaxHold"
-	// LostTaken means that a node has the key of another owner, and that no majority has ours.
+	// LostTaken means that a node has the key of another owner, and that no majority has the lease's.
 	LostTaken LostReason = "taken by another client: too few nodes still hold this lease"
 	// LostMissing means that nodes have lost the key, or have ended it early because their clocks were set
 	// forward, and that no majority is left. Another owner may have had the lock, or may get it now.

@@ -325,14 +325,13 @@ func (sh *shard) leases() []LeaseStatus {
 	return all
 }
 
-// Ready returns nil while a majority of the nodes votes, so that names can be acquired: for a
-// readiness probe. It reads memory, sends no request and never blocks.
+// Ready returns nil while a majority of the nodes can grant locks: for a readiness probe. It reads
+// memory, sends no request and never blocks.
 //
-// It returns ErrNoQuorum (a *QuorumError with each node that does not vote, and RetryAfter if
-// quarantines are the only reason), and ErrClosed after Close has begun. A lease that is held
-// may still be valid: do not restart a program because it is not ready. With
-// WithRestartGuard, nodes that are new are in quarantine, and a Manager is not ready, for the
-// time of the guard.
+// It returns ErrNoQuorum (a *QuorumError with each node that grants no locks, and RetryAfter if
+// quarantines are the only reason), and ErrClosed after Close has begun. A lease that is held may
+// still be valid: do not restart a program because it is not ready. With WithRestartGuard, nodes
+// that are new are in quarantine, and a Manager is not ready, for the time of the guard.
 func (m *Manager) Ready() error {
 	if m.life.ending() {
 		return ErrClosed

@@ -143,13 +143,13 @@ func (l *Lease) Err() error {
 // inform all of them.
 func (l *Lease) Lost() <-chan Lost { return l.watching().lost }
 
-// Renewed returns a channel that delivers renewals. A value that was not read is replaced
-// by the next. It is closed when the lease ends; a closed channel is always ready, so a loop
-// over it needs a case for Done or Lost that returns, as in the package documentation.
+// Renewed returns a channel that delivers renewals. A value that was not read is replaced by the
+// next. The channel is closed when the lease ends. A closed channel is always ready, so a loop over
+// it needs a case for Done or Lost that returns, as in the example of Lost.
 func (l *Lease) Renewed() <-chan Renewed { return l.watching().renewed }
 
-// AtRisk returns a channel that delivers warnings. A value that was not read is replaced by
-// the next. It is closed when the lease ends, as the channel of Renewed is.
+// AtRisk returns a channel that delivers warnings. A value that was not read is replaced by the
+// next. The channel is closed when the lease ends.
 func (l *Lease) AtRisk() <-chan AtRisk { return l.watching().atRisk }
 
 // Wanted returns a channel that reports how many callers wait for the lease, and who has asked for

@@ -117,13 +117,15 @@ func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MaxHold = d })
 }
 
-// WithMinHold keeps the name taken until the lease has this age, even if it is released
-// earlier. So of several hosts that start a short job at about the same time, and do not wait
-// (TryAcquire, or WithWait(0)), one runs it. The lease itself ends at the release, as always, and
-// is never passed on inside the process.
-// Close does the same; after a crash the keys live as long as the TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold,
-// and not above WithRestartGuard less the window of WithFailover: a node that restarts keeps the name no longer. (ShedLock
-// calls it lockAtLeastFor.)
+// WithMinHold keeps the name taken until the lease has this age, even if it is released earlier. So
+// of several hosts that start a short job at about the same time, and do not wait (TryAcquire, or
+// WithWait(0)), one runs it. (ShedLock calls it lockAtLeastFor.) Default 0, at most 24 h, whole
+// milliseconds.
+//
+// The lease itself ends at the release, as always. Close keeps the name taken as well; after a
+// crash the keys live as long as the TTL says. The time must not be above WithMaxHold, or
+// WithRestartGuard less the window of WithFailover: a node that restarts forgets the name after
+// that. The lease is never passed on inside the process.
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MinHold = d })
 }
@@ -179,11 +181,13 @@ func WithoutFencing() Option {
 	return managerOption(func(c *settings) { c.Unfenced = true })
 }
 
-// WithNodeTimeout sets how long a node may take to answer before it counts as failed.
-// Default a tenth of the TTL within 20 … 500 ms, or within 2.5 round trips up to a second if
-// the nodes are farther away; at least 5 ms, and short enough for a round of renewal to fit
-// into the TTL. A connection carries one batch at a time, so a request may wait for the answer
-// to the one before it: less than two round trips cost attempts that were on their way.
+// WithNodeTimeout sets how long a node may take to answer before it counts as failed. Default a
+// tenth of the TTL within 20 … 500 ms, or within 2.5 round trips up to a second if the nodes are
+// farther away.
+//
+// It is at least 5 ms, and short enough for a round of renewal to fit into the TTL. Give it two
+// round trips or more: a connection carries one batch at a time, so a request may wait for the
+// answer to the one before it.
 func WithNodeTimeout(d time.Duration) Option {
 	return managerOption(func(c *settings) { c.NodeTimeout = d; c.NodeTimeoutSet = true })
 }
@@ -222,33 +226,33 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 }
 
 // WithTrustEmptyNodes lets the restart guard trust a database without any key, for a first
-// deployment: otherwise nothing is granted for maxTTL. A Manager that has seen
-// a node's marker no longer trusts that node when it is empty. A Manager that starts later
-// would trust it, so remove the option after the first deployment. New refuses the option
-// together with a Sentinel or ClusterSlot.
+// deployment: otherwise nothing is granted for maxTTL. Remove the option after the first
+// deployment, because a Manager that starts later would trust a node that has lost everything. A
+// running Manager does not trust a node whose marker it has seen. New refuses the option together
+// with a Sentinel or ClusterSlot.
 func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *settings) { c.Trust = true })
 }
 
-// WithGuardRollout lets clients without WithRestartGuard keep working alongside this one, while
-// you roll the guard out to a running fleet: give it to the first deployment with the guard,
-// and leave it out of the next. Meanwhile each client, with the guard and without it, warns
-// of every node, and the guard protects no client fully, because clients without it may be
-// granted a lease that a node has forgotten. The first client without this option ends the
-// rollout for all: a node then refuses the votes of clients without the guard, with an error
-// that names the option that they lack. New refuses it without WithRestartGuard. Default
-// off.
+// WithGuardRollout lets clients without WithRestartGuard keep working alongside this one, while you
+// roll the guard out to a running fleet. Set it in the first deployment with the guard, and remove
+// it in the next. Default off; New refuses it without WithRestartGuard.
+//
+// During the rollout each client warns of every node, and no client is fully protected: clients
+// without the guard can be granted a lease that a node has forgotten. The first client without this
+// option ends the rollout for all. From then on nodes refuse clients without the guard, with an
+// error that names the missing option.
 func WithGuardRollout() Option {
 	return managerOption(func(c *settings) { c.Rollout = true })
 }
 
-// WithFailover sets the window of a failover. After a majority of the Sentinels or seeds last
-// named a master, renewals count there for this time, so leases continue for about as long while
-// these do not answer. WithRestartGuard must be at least TTL + lock delay + window, the same
-// on all clients. Needed for nodes from Sentinel and ClusterSlot; New refuses the lack of it
-// with an InvalidError. For the address of a service it does nothing but require that time of
-// the guard. 2 s … 24 h, no default; 5 s suits most. docs/managed.md says what a failover costs,
-// and why this is safe.
+// WithFailover sets how long leases continue while a majority of the Sentinels or seeds does not
+// answer. Nodes from Sentinel and ClusterSlot need it, and New returns an InvalidError without it.
+// 2 s … 24 h, no default; 5 s suits most.
+//
+// WithRestartGuard must be at least TTL + lock delay + window, the same on all clients. For the
+// address of a managed service the window only raises that minimum. docs/managed.md says what a
+// failover costs, and why this is safe.
 func WithFailover(window time.Duration) Option {
 	return managerOption(func(c *settings) { c.Failover, c.FailoverSet = window, true })
 }
@@ -268,12 +272,14 @@ func WithObserveEvery(d time.Duration) Option {
 	return managerOption(func(c *settings) { c.ObserveEvery = d })
 }
 
-// WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases (each
-// once), unconfirmed releases, and leases that seem to be forgotten: changes for the better at Info,
-// the rest at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
-// slog.DiscardHandler turns it off. The handler runs in one goroutine with the hold spans and the
-// metrics: a handler that hangs delays only these, and no call or lease. The Manager drops and counts
-// what that goroutine cannot take. It survives a panic of the handler.
+// WithLogger sets where the Manager logs: changes for the better at Info, all other lines at Warn.
+// It logs node changes, doubtful settings, losses of leases, unconfirmed releases, and leases that
+// seem to be forgotten. Default slog.Default(), from Warn up; nil is ignored. A logger of
+// slog.DiscardHandler turns it off.
+//
+// The handler runs in one goroutine with the hold spans and the metrics. A handler that hangs
+// delays only these, and no call or lease; the Manager drops and counts what that goroutine cannot
+// take. It survives a panic of the handler.
 func WithLogger(l *slog.Logger) Option {
 	return managerOption(func(c *settings) {
 		if l != nil {
