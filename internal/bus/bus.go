@@ -5,7 +5,7 @@
 //	                    └──▶ late ──▶ feed ──▶ C
 //
 // Goroutines: one for each subscription while events wait for room; Close joins it. The only mutex is
-// that of the Bus, and no code of a user runs under it.
+// the Bus's, and no code of a user runs under it.
 package bus
 
 import (

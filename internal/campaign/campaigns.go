@@ -76,7 +76,7 @@ type Kind interface {
 	undo(a *attempt, update wire.TicketUpdate, expires clock.Steady) *wire.Request
 
 	// record has a lock that was won remember its ticket. others are the nodes that have not granted it, and
-	// reserved those that may have reserved it. It returns those of which takeUp is to know. It needs no mutex.
+	// reserved those that may have reserved it. It returns the nodes that takeUp must know. It needs no mutex.
 	record(l *hold.Lock, ticket string, others, reserved quorum.Set) quorum.Set
 	// takeUp uses the reservations on nodes that have refused a lock that was won. It needs no mutex.
 	takeUp(c *Campaign, l *hold.Lock, refused quorum.Set)

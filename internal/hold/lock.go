@@ -46,7 +46,7 @@ type Lock struct {
 type others struct {
 	tickets int                   // by the latest answers
 	asOf    clock.Validity        // when these arrived
-	wants   atomic.Pointer[wants] // nil while no lease has asked to be told; written with the lock's mutex held
+	wants   atomic.Pointer[wants] // nil while no lease has asked for it; written with the lock's mutex held
 }
 
 // tenancy is the lease that stands on the lock.

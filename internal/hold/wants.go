@@ -21,7 +21,7 @@ type RevokedError struct{ Note wire.Note }
 // Error names who has revoked the lease, and why.
 func (e *RevokedError) Error() string { return "lease was revoked: " + e.Note.String() }
 
-// wants is who wants a lock, for a lease that has asked to be told.
+// wants is who wants a lock, for a lease that has asked for it.
 type wants struct {
 	nodes   []wire.Want // the latest answers to renewals, by node
 	callers int         // of this process that wait for the lock

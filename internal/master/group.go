@@ -25,8 +25,8 @@ var ErrNewTerm = errors.New("the master of the group has just changed: the new o
 // Dial is a dial function of rueidis.
 type Dial = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error)
 
-// Group is what a node knows of its failover group. The methods of a nil Group are those of a
-// node that is one server: it has no voters, and needs no confirmation.
+// Group is what a node knows of its failover group. The methods of a nil Group are for a node
+// that is one server: it has no voters, and needs no confirmation.
 type Group struct {
 	life   context.Context // of the node
 	clock  func() (clock.Validity, clock.Steady)
@@ -109,7 +109,7 @@ func (g *Group) with(f func(*failover.Tracker[Term])) {
 	f(&g.terms)
 }
 
-// ask is with for a question, whose answer is no for one server.
+// ask is with for a question, whose answer is false for one server.
 func (g *Group) ask(is func(*failover.Tracker[Term]) bool) (yes bool) {
 	g.with(func(t *failover.Tracker[Term]) { yes = is(t) })
 	return yes

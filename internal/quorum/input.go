@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// This file is what goes into a Machine and what comes out of it.
+// This file is the input and the output of a Machine.
 
 // Terms are the settings of a lease. A value does not change, so leases with the same terms
 // share one; a lease whose TTL changes gets another one, see Input.Terms.

@@ -109,7 +109,7 @@ type Local struct {
 
 // Spread has the first count of releases, after which the lock is left free, leave out a part of them, from 0 to 1.
 // Processes take turns, so that equal counts end in one round, and a stranger had no chance in all those before it:
-// beside 16 processes for 480 releases, and beside 64 for 8,000. With random parts it has one about every
+// next to 16 processes for 480 releases, and next to 64 for 8,000. With random parts it has one about every
 // 2(others+1) releases.
 func (l *Local) Spread(part float64) { l.ahead = part }
 
@@ -284,7 +284,7 @@ func (l *Local) release(now clock.Validity, h *Hold) Step {
 // a free lock with a queue reserves it for the head. But if each release left the lock
 // free, a stranger that asks every 2 ms would take most grants (79 % were seen).
 //
-// So, if others+1 processes want the lock, one release in (others+1)/8 leaves it free. Beside
+// So, if others+1 processes want the lock, one release in (others+1)/8 leaves it free. Next to
 // 16 of our processes, a stranger that hits each such moment gets at most a third of the
 // grants, and one that asks three times per hand-over of 1 ms about half a fair share. While
 // no stranger has been seen, it is one release in 2(others+1): a waiter that asks in such a

@@ -36,7 +36,7 @@ var (
 
 // Others is what is decided elsewhere about the votes of a node. Both errors are nil for a vote that counts.
 type Others struct {
-	Term  error // why the master of a failover group gives no vote; nil for one server
+	Term  error // why the master of a failover group does not vote; nil for one server
 	Lists error // why the lists of nodes keep it from voting
 }
 

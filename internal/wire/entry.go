@@ -80,8 +80,8 @@ func (e Entry) Undo(undoes *Request, ticket TicketUpdate, expires clock.Steady) 
 	return e.Release(undoes, ticket, expires).afterFailure(undoes, ticket)
 }
 
-// Keep returns a request that keeps the entry for ms milliseconds from its arrival, though its lease is
-// over. No other client gets the name until then.
+// Keep returns a request that keeps the entry for ms milliseconds from its arrival, though its lease has
+// ended. No other client gets the name until then.
 func (e Entry) Keep(ms string, expires clock.Steady) *Request {
 	operation, shown := e.prolongs()
 	r := newRequest(Extend, e.Lock, expires, operation, shown, ms)
