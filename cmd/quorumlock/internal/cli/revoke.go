@@ -120,7 +120,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 	r, err := m.Revoke(ctx, name, f.reason)
 	if err != nil {
 		if r.Marked > 0 {
-			p.note("%d nodes have marked the lock, and the holder may continue: call it again when more nodes answer", r.Marked)
+			p.note("%d nodes refuse to renew the lease, too few to end it: call revoke again when more nodes answer", r.Marked)
 		}
 		return err
 	}
