@@ -26,8 +26,8 @@ var patterns = []struct {
 }{
 	{regexp.MustCompile(`(?i)\b(no|any|some)body\b`), "name the subject"},
 	{regexp.MustCompile(`(?i)\b(that|those) of\b`), "repeat the noun"},
-	{regexp.MustCompile(`(?i)\bhas to\b`), "must"},
-	{regexp.MustCompile(`(?i)\b(go|goes|going|went) on\b`), "continue"},
+	{regexp.MustCompile(`(?i)\b(has|have|had) to\b`), "must"},
+	{regexp.MustCompile(`(?i)\b(go|goes|going|gone|went) on\b`), "continue"},
 	{regexp.MustCompile(`(?i)\b(is|are|was|were) over\b`), "ends, has ended"},
 	{regexp.MustCompile(`(?i)\b(is|are|was|were) no [a-z]+`), "is not a"},
 	{regexp.MustCompile(`(?i)\b(beside|besides)\b`), "alongside, next to"},
@@ -37,7 +37,7 @@ var patterns = []struct {
 	{regexp.MustCompile(`(?i)\bmeanwhile[.;:)]`), "name the time"},
 	{regexp.MustCompile(`(?i)\bwho(ever|so)\b`), "name the subject"},
 	{regexp.MustCompile(`(?i)\b(is|are|be) told\b`), "say who reports it"},
-	{regexp.MustCompile(`(?i)\b(in vain|at the most|gives no vote|mend(s|ed)?|comes out)\b`), "a plainer word"},
+	{regexp.MustCompile(`(?i)\b(in vain|at the most|gives no vote|mend(s|ed)?|comes out|of no grants?|in the form that|says? what shows)\b`), "a plainer word"},
 }
 
 // plain are matches of a pattern that are plain English all the same.

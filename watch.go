@@ -3,7 +3,7 @@ package quorumlock
 import "context"
 
 // watch has the channels and the context of a lease. It is made at the first request,
-// because most leases are never watched and have to stay small.
+// because most leases are never watched and must stay small.
 type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -81,7 +81,7 @@ type event struct {
 	ok      bool
 }
 
-// act says what the edges have to do.
+// act says what the edges must do.
 type act int
 
 const (

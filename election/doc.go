@@ -1,5 +1,5 @@
-// Package election elects a leader among processes, in the form that users of Kubernetes know: who
-// runs the work, who leads now, and a call when that changes. It is [quorumlock.Manager.Lead] and
+// Package election elects a leader among processes, with the callbacks of Kubernetes' leader election: for the start
+// and the end of the work, and for a change of the leader. It is [quorumlock.Manager.Lead] and
 // [quorumlock.Manager.Observe] together, and adds nothing to what they promise.
 //
 // # Preference and health

@@ -73,7 +73,7 @@ const forcePatience = 10 * time.Second
 // ForceLost replaces the lock on every node, as if another client had it, and returns
 // when the lease has noticed: its context has ended, and Err is a *quorumlock.LostError
 // with the reason LostTaken. The name stays taken until the lock expires. With a shared
-// lease, all shared leases of the name are lost. The nodes have to answer; if they do not, the
+// lease, all shared leases of the name are lost. The nodes must answer; if they do not, the
 // lease is lost when its time has passed (see [Cluster.Cut]).
 func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	tb.Helper()

@@ -13,7 +13,7 @@
 //
 // With a TTL of 5 s or more and up to some hundred names, the members' numbers of names differ by one at most within two
 // TTL after the last member has come or gone, or the list has changed, if the functions return when their contexts end;
-// else after the last of those that had to end has returned. A member asks for 64 names at one time, so one that joins a
+// otherwise after the last one of those functions has returned. A member asks for 64 names at one time, so one that joins a
 // group with 10,000 names on ten members needs seven TTL. A member that joins takes its share and one name at most from the
 // others, and each of these has a runner again within milliseconds of the return of its function. A name of a member that
 // leaves waits for the next look of the others, which is a second or so; one of a member that dies waits for the end of its

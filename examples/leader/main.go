@@ -69,7 +69,7 @@ func work(ctx context.Context, l *quorumlock.Lease, log *slog.Logger) error {
 			log.Info("step", "token", l.Token(), "valid", l.Remaining().Round(time.Millisecond))
 		case risk, open := <-l.AtRisk():
 			if open {
-				log.Warn("at risk: a step that cannot be undone would have to wait", "left", risk.Remaining, "nodes", risk.Nodes)
+				log.Warn("at risk: a step that cannot be undone must wait", "left", risk.Remaining, "nodes", risk.Nodes)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -12,7 +12,7 @@
 //		return err // another holder has taken over
 //	}
 //
-// The data does not have to be on the nodes that grant the leases; a separate Redis is
+// The data need not be on the nodes that grant the leases; a separate Redis is
 // better. A register has no end of life, and takes about 100 bytes. A Redis that evicts
 // keys, or that loses its newest writes in a failover, can lose registers and then accepts
 // a stale token.
@@ -149,7 +149,7 @@ func (f *Fence) HSet(ctx context.Context, key string, token int64, fieldsAndValu
 
 // Eval runs a script if the token is not stale, in one atomic step with the
 // check, and returns the script's reply. Resource names the register; keys and
-// args are KEYS and ARGV of the script. In a Redis Cluster the keys have to be in
+// args are KEYS and ARGV of the script. In a Redis Cluster the keys must be in
 // the hash slot of the resource.
 //
 // The register is raised before the script runs, and stays raised when the script
