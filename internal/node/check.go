@@ -30,6 +30,7 @@ type early struct {
 // exchange is what a greeting asks at first, in one call, and the answers.
 type exchange struct {
 	commands   rueidis.Commands
+	loads      bool       // the commands load the scripts
 	script     []question // what the last command asks, if it is a call of the script
 	entries    []entry
 	results    []rueidis.RedisResult
@@ -42,7 +43,8 @@ type exchange struct {
 // prepare makes what every greeting asks, and over a sound connection, in the same exchange, what the check of
 // the same server with the same data and lists will ask. If the answers say otherwise, run asks again.
 func (g *greeter) prepare(sound bool) *exchange {
-	x := &exchange{commands: g.questions()}
+	x := &exchange{loads: !g.conns.up(g.script.loadedOn)}
+	x.commands = g.questions(x.loads)
 	x.asked, x.sent = g.cfg.Clock()
 	g.now = x.sent
 	if !sound || g.group.Watches() { // the script is not for a slot that moves

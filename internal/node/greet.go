@@ -47,7 +47,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	}
 	results, sent := g.answered(x), x.sent
 	defer func() { g.along, g.early = nil, early{} }()
-	const load, look = 4, 6 // of the scripts; for a move of the slot
+	const load = 4 // from here on: the scripts, if they are loaded, and the question for a move of the slot
 	g.now = x.received
 	if results[0].NonRedisError() == nil {
 		g.debt.answered()
@@ -71,7 +71,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 		return nil, refusal("connecting", nil)
 	}
 	g.meter.observe(clock[0]*1e6+clock[1], sent, g.now, g.stepped)
-	unloaded, err := g.loaded(results[load:], g.now.Sub(sent))
+	rest, unloaded, err := g.loaded(x, results[load:], connection)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	if g.identity = identity; cmp.Or(unknown, moved) != nil {
 		return nil, cmp.Or(unknown, moved)
 	}
-	unlooked, err := g.looked(results[look:], x.asked, g.now.Sub(sent))
+	unlooked, err := g.looked(rest, x.asked, g.now.Sub(sent))
 	if err != nil {
 		return nil, err
 	}
@@ -95,16 +95,17 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	return cmp.Or(several, withheld, unloaded, unlooked), nil
 }
 
-// questions returns what a greeting asks at first.
-func (g *greeter) questions() rueidis.Commands {
+// questions returns what a greeting asks at first. A connection that has loaded the scripts is asked for less.
+func (g *greeter) questions(loads bool) rueidis.Commands {
 	b := g.client.B()
 	commands := rueidis.Commands{
 		b.Time().Build(),
 		b.Info().Section("server").Build(),
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
-		b.ScriptLoad().Script(wire.Apply).Build(),
-		b.ScriptLoad().Script(wire.Lean).Build(),
+	}
+	if loads {
+		commands = append(commands, b.ScriptLoad().Script(wire.Apply).Build(), b.ScriptLoad().Script(wire.Lean).Build())
 	}
 	if g.group.Watches() {
 		commands = append(commands, b.Arbitrary("CLUSTER", "NODES").Build())
@@ -130,18 +131,24 @@ func (g *greeter) looked(results []rueidis.RedisResult, asked clock.Validity, to
 	return nil, err
 }
 
-// loaded takes the digests of the scripts. A user who may not load them any more continues with what
+// loaded takes the digests of the scripts, if the exchange has loaded them, and returns the other results. A server that
+// loses a script says so to the call that needs it. A user who may not load them any more continues with what
 // the server has: only votes are withheld.
-func (g *greeter) loaded(results []rueidis.RedisResult, took time.Duration) (withheld, err error) {
+func (g *greeter) loaded(x *exchange, results []rueidis.RedisResult, connection uint64) (rest []rueidis.RedisResult, withheld, err error) {
+	defer func() { g.script.lean.rests = false }()
+	if !x.loads {
+		return results, nil, nil
+	}
 	before := g.script.digest
 	if err = g.script.loaded(results); err == nil {
-		return nil, nil
+		g.script.loadedOn = connection
+		return results[2:], nil, nil
 	}
-	err = refusal("SCRIPT LOAD", timed(err, took))
+	err = refusal("SCRIPT LOAD", timed(err, g.now.Sub(x.sent)))
 	if config := (*wire.ConfigError)(nil); before != "" && errors.As(err, &config) {
-		return err, nil
+		return results[2:], err, nil
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // explained returns why a greeting has failed: a script that is missing could not be loaded.

@@ -23,6 +23,7 @@ const quarantineMarker = "quarantine"
 // script is what each call of the script carries.
 type script struct {
 	digest                                                        string       // of wire.Apply, as the server has returned it
+	loadedOn                                                      uint64       // the connection over which both scripts were loaded; 0 if the server has lost one
 	lost                                                          bool         // the next call goes behind the script: the server has lost it
 	queued                                                        clock.Steady // until then each call has the companions of its locks
 	registersKey, baseKey, hintKey, markerKey, listsKey, inUseKey string
@@ -67,7 +68,6 @@ func (s *script) loaded(results []rueidis.RedisResult) error {
 		s.digest, err = wire.StringOf(&message)
 	}
 	s.lean.digest, _ = results[1].ToString()
-	s.lean.rests = false
 	return err
 }
 
@@ -77,7 +77,7 @@ func (s *script) load(client rueidis.Client) rueidis.Completed {
 }
 
 // flushed records that the server has lost the scripts. The lean one is loaded with the next greeting.
-func (s *script) flushed() { s.lost, s.lean.digest = true, "" }
+func (s *script) flushed() { s.lost, s.lean.digest, s.loadedOn = true, "", 0 }
 
 // head is what differs from call to call.
 type head struct {
