@@ -80,7 +80,7 @@ func New(c *Config) *Ensemble {
 	}
 	for i := range c.Nodes {
 		one := c.Node
-		one.Index, one.Option, one.Only, one.Clock, one.Lists = i, c.Nodes[i], len(c.Nodes) == 1, c.Clock.Both, e.lists
+		one.Index, one.First, one.Option, one.Only, one.Clock, one.Lists = i, c.First, c.Nodes[i], len(c.Nodes) == 1, c.Clock.Both, e.lists
 		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.admit, e.onHealth, e.ownClockStepped, e.onClockStep
 		one.OnWake, one.OnSubscribed = c.Events.Woken, c.Events.Subscribed
 		nodes[i] = node.New(one)

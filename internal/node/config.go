@@ -12,6 +12,7 @@ import (
 // Config configures a Node.
 type Config struct {
 	Index  int                  // the node's index in the list
+	First  int                  // how many nodes the Manager has in other lists before it
 	Option rueidis.ClientOption // as the user gave it; Refuse must have found nothing
 	Prefix string               // of all keys
 	// Cluster asks who owns the node's slot, with those of others; nil if the node asks for itself.

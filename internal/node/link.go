@@ -82,9 +82,9 @@ func (l *link) ping() {
 }
 
 // nextCheck returns when a sound connection is greeted again. A renewal waits behind a greeting, and a process that
-// is short of CPU takes long for it: so no two nodes of five are greeted at one time.
+// is short of CPU takes long for it: so no two nodes of sixteen are greeted at one time, and those of a list are far apart.
 func (l *link) nextCheck() clock.Steady {
-	phase := time.Duration(l.cfg.Index%5) * checkEvery / 5
+	phase := time.Duration((l.cfg.First+l.cfg.Index)*3%16) * checkEvery / 16
 	at := l.now
 	if at >= l.alongAt { // this one may have gone along before its time
 		at = max(at, l.checkAt)
