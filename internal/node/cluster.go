@@ -2,17 +2,24 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Cluster is a cluster of which several Nodes are slots. It asks the seeds for all of them.
+// Cluster is a cluster of which several Nodes are slots. It asks the seeds for all of them, and has the connections to the
+// masters, which they share.
 type Cluster struct {
-	cancel context.CancelFunc
-	conns  conns
-	seeds  *master.Cluster
+	cancel   context.CancelFunc
+	conns    conns // to the seeds
+	seeds    *master.Cluster
+	requests trunks
+	wakeUps  trunks
+	builder  rueidis.Client // of commands; it is never dialled
 }
 
 // NewCluster returns the cluster of this many Nodes. option is that of one of them. Nothing is sent before Run.
@@ -24,7 +31,40 @@ func NewCluster(option *rueidis.ClientOption, nodes int) *Cluster {
 	c.seeds = master.NewCluster(life, option, nodes, func(o rueidis.ClientOption) rueidis.ClientOption {
 		return asideOption(life, option, o, &c.conns)
 	})
+	c.wakeUps.begin(life, func(life context.Context, addr string, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+		return requiredOptions(life, serverOption(option, addr), watched)
+	})
+	c.requests.begin(life, func(life context.Context, addr string, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+		return forTrunk(requiredOptions(life, serverOption(option, addr), watched))
+	})
+	c.requests.prepare = loadScripts
+	c.builder, _ = rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{"none"}, ForceSingleClient: true, DisableCache: true,
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, errTrunkEnded },
+	})
 	return c
+}
+
+// serverOption returns the option of a connection to one server of the cluster that a node with the option own is a slot of.
+func serverOption(own *rueidis.ClientOption, addr string) rueidis.ClientOption {
+	o := *own
+	o.InitAddress = []string{addr}
+	return o
+}
+
+// client returns the client of a node, which dials the master of its group and shares the connection. worker is whether its
+// dials set the term.
+func (c *Cluster) client(life context.Context, of *trunks, group *master.Group, worker bool, watch func(net.Conn) net.Conn) rueidis.Client {
+	return &sharedClient{Client: c.builder, life: life, dial: group.Dial(of.dial, worker), watch: watch}
+}
+
+// loadScripts loads the scripts for all nodes that share the trunk.
+func loadScripts(t *trunk) error {
+	ctx, cancel := context.WithTimeout(t.life, maxDial)
+	defer cancel()
+	b := t.client.B()
+	t.scripts = t.client.DoMulti(ctx, b.ScriptLoad().Script(wire.Apply).Build(), b.ScriptLoad().Script(wire.Lean).Build())
+	return t.scripts[0].NonRedisError()
 }
 
 // of returns what the Nodes share, nil without a cluster.
@@ -42,6 +82,9 @@ func (c *Cluster) Run() { c.seeds.Run() }
 func (c *Cluster) Close() {
 	c.cancel()
 	c.conns.cut()
+	c.requests.runs.Wait()
+	c.wakeUps.runs.Wait()
+	c.builder.Close()
 }
 
 // asideOption returns the option of a connection that only asks who the master of the node with the option own is. The

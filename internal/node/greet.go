@@ -27,6 +27,7 @@ type greeter struct {
 	marker    string // what the restart guard's marker says, "" before the first greeting
 	named     bool   // the node has an identity for lists of nodes
 	oneServer oneServer
+	joined    uint64    // the newest connection whose trunk has given the node its scripts
 	along     *exchange // of a check whose answers came with those to a batch, nil for none
 	early     early     // what the greeting under way has asked together with INFO
 }
@@ -36,6 +37,9 @@ type greeter struct {
 // greeting whose votes count: then everything is asked at once, because the renewals wait for each answer. No
 // exchange has a bound but that of its socket: a process that is late itself must not give up what it can read.
 func (g *greeter) greet(sound bool) (withheld, err error) {
+	if err := g.join(); err != nil {
+		return nil, refusal("greeting", timed(err, maxDial))
+	}
 	if g.conns.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
 		_ = g.client.Do(context.Background(), g.client.B().Ping().Build())
 	}
@@ -93,6 +97,19 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	}
 	g.greeted = connection
 	return cmp.Or(several, withheld, unloaded, unlooked), nil
+}
+
+// join gets a node that shares a connection its share, with the scripts that were loaded over it. If they could not be
+// loaded, the greeting tries again, and says why.
+func (g *greeter) join() error {
+	t, err := g.trunk()
+	if connection := g.conns.dialed.Load(); t != nil && g.joined != connection {
+		g.joined = connection
+		if g.script.loaded(t.scripts) == nil {
+			g.script.loadedOn = connection
+		}
+	}
+	return err
 }
 
 // questions returns what a greeting asks at first. A connection that has loaded the scripts is asked for less.

@@ -66,8 +66,11 @@ func New(cfg Config) *Node {
 	if n.group == nil { // that of a group may go to the next master already
 		n.subscriber.compare = n.greeter.oneServer.compare
 	}
-	n.subscriber.option = func() rueidis.ClientOption {
-		return requiredOptions(n.life, n.option(false), n.conns.watchSubscriber)
+	n.subscriber.open = func() (rueidis.Client, error) {
+		if c := n.cfg.Cluster; c != nil {
+			return c.client(n.life, &c.wakeUps, n.group, false, n.conns.watchSubscriber), nil
+		}
+		return rueidis.NewClient(requiredOptions(n.life, n.option(false), n.conns.watchSubscriber))
 	}
 	return n
 }

@@ -119,6 +119,13 @@ func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
+// forTrunk returns options for a client that several workers use at a time. Each bounds the wait for its own answers, see
+// share.overdue: a PING of rueidis would end the connection of a process that is late.
+func forTrunk(o rueidis.ClientOption) rueidis.ClientOption {
+	o.Dialer.KeepAlive = -1
+	return o
+}
+
 // callOrAbandon calls a function that may be the user's, and stops waiting for it when
 // life ends. Such a function may ignore its context, and must hold up neither Close nor a
 // New that has failed. late, if not nil, receives a value that comes after that. The

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -62,7 +64,7 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 	switch {
 	case connection != o.probed || o.fault != nil:
 		o.probed, o.lookAt = connection, l.now.Add(lookLeast)
-		switch other := probe(l); other.RunID {
+		switch other := prober(l, vote.RetryEvery)(); other.RunID {
 		case "":
 		case id:
 			if o.agreed++; o.agreed >= probesAgree {
@@ -76,9 +78,10 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 		}
 	case l.now >= o.lookAt && o.looking.CompareAndSwap(false, true):
 		o.lookAt = l.now.Add(lookLeast)
+		look := prober(l, checkEvery)
 		o.looks.Go(func() {
 			defer o.looking.Store(false)
-			o.compare(func() Identity { return probe(l) })
+			o.compare(look)
 		})
 	}
 	return o.fault, nil
@@ -124,6 +127,15 @@ func (o *oneServer) compare(ask func() Identity) {
 		o.differs.Store(&[2]string{*before, other})
 		o.check()
 	}
+}
+
+// prober returns what probes the address. Nodes that share a trunk probe once within this time.
+func prober(l *link, within time.Duration) func() Identity {
+	ask := func() Identity { return probe(l) }
+	if t, _ := l.trunk(); t != nil {
+		return func() Identity { return t.facts.reached(within, ask) }
+	}
+	return ask
 }
 
 // probe returns the master that a new connection reaches, the zero Identity if it reaches none.

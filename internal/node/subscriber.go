@@ -19,9 +19,9 @@ type subscriber struct {
 	cfg     *Config
 	life    context.Context // of the node
 	channel string
-	option  func() rueidis.ClientOption // of the next connection
-	check   func()                      // makes the worker report a warning, or its end
-	compare func(ask func() Identity)   // with the server of the worker; nil if another one may be right
+	open    func() (rueidis.Client, error) // of the next connection
+	check   func()                         // makes the worker report a warning, or its end
+	compare func(ask func() Identity)      // with the server of the worker; nil if another one may be right
 
 	start     chan struct{} // closed by subscribe
 	startOnce sync.Once
@@ -60,7 +60,7 @@ func (s *subscriber) run() {
 
 // receive subscribes over one connection, and returns when that ends.
 func (s *subscriber) receive(confirmed func()) error {
-	client, err := rueidis.NewClient(s.option())
+	client, err := s.open()
 	if client == nil {
 		return err
 	}

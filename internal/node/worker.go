@@ -8,8 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -23,7 +22,7 @@ func (n *Node) Run() {
 	n.look()
 	n.debt.asked(n.now)
 	// With ForceSingleClient, NewClient returns a client even when the dial failed.
-	client, err := rueidis.NewClient(forWorker(requiredOptions(n.life, n.option(true), n.conns.watch)))
+	client, err := n.open()
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
 		<-n.life.Done()
@@ -254,17 +253,35 @@ func (n *Node) registerList() {
 // lookForMove asks the owner of a slot whether keys leave it. It asks over the connection of the votes, before the
 // next batch: so no later vote can count before the answer is known.
 func (n *Node) lookForMove() {
-	n.debt.asked(n.now)
-	asked, _ := n.cfg.Clock()
-	result := n.client.Do(context.Background(), n.client.B().Arbitrary("CLUSTER", "NODES").Build())
-	if result.NonRedisError() == nil {
-		n.debt.answered()
-	}
+	text, asked, err := n.ownersNodes()
 	n.look()
-	n.lookAt = n.now.Add(master.LookEvery)
-	if text, err := result.ToString(); err != nil || n.group.Look(text, asked) {
+	now, _ := n.cfg.Clock()
+	n.lookAt = n.now.Add(master.LookEvery - now.Sub(asked))
+	if err != nil || n.group.Look(text, asked) {
 		n.checkAt = n.now // the greeting withdraws the marker, writes a new one, or says what is wrong
 	}
+}
+
+// ownersNodes returns the master's reply to CLUSTER NODES, and when it was asked. Nodes that share a trunk ask once.
+func (n *Node) ownersNodes() (text string, asked clock.Validity, err error) {
+	now := func() clock.Validity {
+		at, _ := n.cfg.Clock()
+		return at
+	}
+	ask := func() (string, error) {
+		n.debt.asked(n.now)
+		result := n.client.Do(context.Background(), n.client.B().Arbitrary("CLUSTER", "NODES").Build())
+		if result.NonRedisError() == nil {
+			n.debt.answered()
+		}
+		return result.ToString()
+	}
+	if t, _ := n.trunk(); t != nil {
+		return t.facts.look(now, ask)
+	}
+	asked = now()
+	text, err = ask()
+	return text, asked, err
 }
 
 // noticeEnd reports the end of a quarantine.

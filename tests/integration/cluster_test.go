@@ -220,7 +220,7 @@ func TestAClientOfAClusterAsksEachSeedOnceForAllBuckets(t *testing.T) {
 		list, _ := s.MustDo("CLIENT", "LIST", "TYPE", "normal").(string)
 		connections += strings.Count(list, " name=counted ")
 	}
-	assert.Equal(t, 16+5, connections)
+	assert.Equal(t, 3+5, connections)
 	replica := c.Servers()[4]
 	asked := func() int {
 		stats, _ := replica.MustDo("INFO", "commandstats").(string)
