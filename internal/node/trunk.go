@@ -42,6 +42,7 @@ type trunk struct {
 
 	socket atomic.Pointer[net.Conn]
 	silent atomic.Bool // ended because an answer did not come in time
+	ended  sync.Once
 
 	shares map[*share]struct{} // guarded by the mutex of the trunks
 }
@@ -111,21 +112,23 @@ func (t *trunk) run() {
 	}
 }
 
-// end tells all nodes that share the trunk that it has ended. No other node can join it. rueidis answers the requests under way
-// with what has ended the connection.
+// end tells all nodes that share the trunk that it has ended, and returns when they know. No other node can join it. Then rueidis
+// answers the requests under way with what has ended the connection.
 func (t *trunk) end() {
-	t.of.mu.Lock()
-	shares := t.shares
-	t.shares = nil
-	t.forget()
-	t.of.mu.Unlock()
-	t.cancel()
-	for s := range shares {
-		s.gone.Store(true)
-		if lost := s.lost.Load(); lost != nil {
-			(*lost)()
+	t.ended.Do(func() {
+		t.of.mu.Lock()
+		shares := t.shares
+		t.shares = nil
+		t.forget()
+		t.of.mu.Unlock()
+		for s := range shares {
+			s.gone.Store(true)
+			if lost := s.lost.Load(); lost != nil {
+				(*lost)()
+			}
 		}
-	}
+		t.cancel()
+	})
 }
 
 // forget keeps nodes from joining the trunk. The mutex of the trunks is held.
