@@ -36,6 +36,7 @@ type Manager struct {
 	telemetry *telemetry
 	reporter  *report.Reporter
 	said      said
+	nodeLog   nodeLog
 	life      life
 }
 
@@ -100,6 +101,7 @@ func build(by *clock.Clock, cfg *settings, lists []list, cluster *node.Cluster) 
 		sh := newShard(m, l.prefix, len(m.nodes), l.nodes)
 		m.shards, m.nodes = append(m.shards, sh), append(m.nodes, sh.ensemble.Nodes()...)
 	}
+	m.nodeLog.states = make([]nodeState, len(m.nodes))
 	var err error
 	m.telemetry, err = newTelemetry(cfg, m.nodes, m.shards[0].ensemble.Size(), by, m.reporter)
 	return m, err

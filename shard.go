@@ -33,9 +33,6 @@ type shard struct {
 	queues    *queue.Queues       // calls that wait behind each other
 	dog       *hold.Watchdog      // the locks of this process, and what renews them
 	observers *observe.Observers  // what this process learns of names that it does not hold
-
-	mu     sync.Mutex
-	states []string // what the log says of each node; "" before its first state
 }
 
 // of returns the shard of a name.
@@ -51,7 +48,7 @@ func (sh *shard) key(name string) string { return wire.LockKey(sh.prefix, name) 
 
 // newShard returns a shard whose goroutines do not run.
 func newShard(m *Manager, prefix string, first int, nodes []rueidis.ClientOption) *shard {
-	sh, cfg := &shard{m: m, prefix: prefix, first: first, states: make([]string, len(nodes))}, m.cfg
+	sh, cfg := &shard{m: m, prefix: prefix, first: first}, m.cfg
 	id := make([]byte, wire.ManagerLen/2)
 	_, _ = rand.Read(id) // never fails since Go 1.24
 	manager := hex.EncodeToString(id)
@@ -125,33 +122,37 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 	if h.Err == nil {
 		e.Err = h.Reason
 	}
-	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
-	sh.mu.Lock()
-	same := sh.states[i] == state
-	sh.states[i] = state
-	sh.mu.Unlock()
+	state := nodeState{text: stateOf(h), votes: h.Err == nil && h.Reason == nil}
+	if sh.m.cluster != nil {
+		state.server = h.Master
+	}
+	line := sh.m.nodeLog.changed(e.Node, state)
 	if h.Err == nil {
 		sh.dog.NodeBack(i)
 	}
-	sh.m.reporter.Add(func() {
-		log := sh.m.cfg.Log.With("node", e.Node, "addr", e.Addr)
-		if h.Master != "" {
-			log = log.With("master", h.Master)
-		}
-		switch {
-		case same: // another error of the same outage is an event, and no second line
-		case h.Err != nil:
-			log.Warn("quorumlock: node grants no locks", "error", h.Err)
-		case h.Reason != nil:
-			log.Warn("quorumlock: node is in quarantine: it grants no locks until that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
-		default:
-			log.Info("quorumlock: node grants locks", "version", h.Identity.Version)
-		}
-		if h.Warning != nil && !same {
-			log.Warn("quorumlock: node has a warning", "error", h.Warning)
-		}
-	})
+	if line {
+		sh.m.reporter.Add(func() { sh.m.logNode(&e, h) })
+	}
 	sh.m.events.Send(e)
+}
+
+// logNode writes what the log says of a node.
+func (m *Manager) logNode(e *NodeChanged, h node.Health) {
+	log := m.cfg.Log.With("node", e.Node, "addr", e.Addr)
+	if h.Master != "" {
+		log = log.With("master", h.Master)
+	}
+	switch {
+	case h.Err != nil:
+		log.Warn("quorumlock: node does not vote", "error", h.Err)
+	case h.Reason != nil:
+		log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+	default:
+		log.Info("quorumlock: node votes", "version", h.Identity.Version)
+	}
+	if h.Warning != nil {
+		log.Warn("quorumlock: node has a warning", "error", h.Warning)
+	}
 }
 
 // stateOf returns what a log line about a node depends on.

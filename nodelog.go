@@ -1,0 +1,38 @@
+package quorumlock
+
+import "sync"
+
+// nodeLog decides which changes of nodes have a line in the log. The buckets of a cluster that one server has change together, and
+// have one line together.
+type nodeLog struct {
+	mu     sync.Mutex
+	states []nodeState // of the Manager's nodes; the zero nodeState before the first one
+}
+
+// nodeState is what a line about a node depends on.
+type nodeState struct {
+	text   string
+	server string // of a bucket: the master that it was connected to last
+	votes  bool
+}
+
+// changed records the state of node i, and returns whether the log has a line about it.
+func (l *nodeLog) changed(i int, now nodeState) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.states[i]
+	l.states[i] = now
+	if before.text == now.text { // another error of the same outage is an event, and no second line
+		return false
+	}
+	returns := now.votes && before.text != ""
+	for j, other := range l.states {
+		if j == i || now.server == "" || other.server != now.server {
+			continue
+		}
+		if returns && !other.votes || !returns && other.text == now.text { // the first one that leaves, the last one that returns
+			return false
+		}
+	}
+	return true
+}

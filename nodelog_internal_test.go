@@ -1,0 +1,48 @@
+package quorumlock
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A server that goes away, or returns, has one line in the log, and not one for each of its buckets.
+func TestTheLogHasOneLineForEachServerOfACluster(t *testing.T) {
+	l := nodeLog{states: make([]nodeState, 6)} // 0 to 2 are on a, 3 to 5 on b
+	state := func(server, text string) nodeState {
+		return nodeState{text: text, server: server, votes: text == "votes"}
+	}
+	all := func(server, text string, nodes ...int) (lines []int) {
+		for _, i := range nodes {
+			for range 2 { // an error has many texts, and one state
+				if l.changed(i, state(server, text)) {
+					lines = append(lines, i)
+				}
+			}
+		}
+		return lines
+	}
+	for _, step := range []struct {
+		server, text string
+		nodes, lines []int
+	}{
+		{"a", "quarantine", []int{0, 1, 2}, []int{0}},
+		{"b", "votes", []int{3, 4, 5}, []int{3}},
+		{"a", "votes", []int{0, 1, 2}, []int{2}},
+		{"a", "down", []int{1, 0, 2}, []int{1}},
+		{"b", "quarantine", []int{2, 0}, []int{2}},
+		{"b", "quarantine", []int{1}, nil},
+		{"b", "votes", []int{0, 2, 1}, []int{1}},
+		{"b", "down", []int{0, 1, 2, 3, 4, 5}, []int{0}},
+		{"b", "votes", []int{0, 1, 2, 3, 4, 5}, []int{5}},
+		{"b", "down", []int{4}, []int{4}}, // its slot moves
+		{"c", "votes", []int{4}, []int{4}},
+	} {
+		assert.Equal(t, step.lines, all(step.server, step.text, step.nodes...), fmt.Sprint(step))
+	}
+
+	l = nodeLog{states: make([]nodeState, 3)} // of a list
+	assert.Equal(t, []int{0, 1, 2}, all("", "votes", 0, 1, 2))
+	assert.Equal(t, []int{0, 1, 2}, all("", "down", 0, 1, 2))
+}
