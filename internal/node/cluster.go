@@ -55,7 +55,7 @@ func serverOption(own *rueidis.ClientOption, addr string) rueidis.ClientOption {
 // client returns the client of a node, which dials the master of its group and shares the connection. worker is whether its
 // dials set the term.
 func (c *Cluster) client(life context.Context, of *trunks, group *master.Group, worker bool, watch func(net.Conn) net.Conn) rueidis.Client {
-	return &sharedClient{Client: c.builder, life: life, dial: group.Dial(of.dial, worker), watch: watch}
+	return &trunkClient{Client: c.builder, life: life, dial: group.Dial(of.dial, worker), watch: watch}
 }
 
 // loadScripts loads the scripts for all nodes that share the trunk.

@@ -12,8 +12,11 @@
 // queue, which is capped, and delays no other node. The caller that posted waits on its
 // own clock, and the worker calls its receiver if the answer still comes.
 //
+// The Nodes of a [Cluster] share one connection to each server (trunk), below the client of their link. To a Node, to
+// join it is a dial, and to leave it an end of its connection; requests of other Nodes go on.
+//
 // Before anything else is sent on a new connection, the worker greets the node: it loads
-// the scripts (the server returns their digests, so that this process computes no SHA-1),
+// the scripts, once for each connection (the server returns their digests, so that this process computes no SHA-1),
 // checks what kind of server answers, and runs the restart guard. A vote counts only if
 // the connection that carried the answer has passed the greeting.
 //
@@ -32,6 +35,7 @@
 //	link        the connection: dialled, greeted, tested; the node's clock (meter), the answers
 //	            that the node owes (debt), and all open connections (conns)
 //	subscriber  the wake-ups, over a connection of its own
+//	trunk       the connection that nodes of a cluster share (share, trunkClient)
 //
 // The messages are those of internal/wire. internal/master finds the server of a failover group.
 //

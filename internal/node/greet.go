@@ -40,9 +40,6 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	if err := g.join(); err != nil {
 		return nil, refusal("greeting", timed(err, maxDial))
 	}
-	if g.conns.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
-		_ = g.client.Do(context.Background(), g.client.B().Ping().Build())
-	}
 	x := g.along
 	if x == nil || x.connection != g.conns.dialed.Load() {
 		x = g.prepare(sound)
@@ -99,17 +96,23 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	return cmp.Or(several, withheld, unloaded, unlooked), nil
 }
 
-// join gets a node that shares a connection its share, with the scripts that were loaded over it. If they could not be
-// loaded, the greeting tries again, and says why.
+// join makes the greeting go over a connection that has not been hung up. A node that shares one gets its share, with the scripts
+// that were loaded over it. If they could not be loaded, the greeting tries again, and says why.
 func (g *greeter) join() error {
 	t, err := g.trunk()
-	if connection := g.conns.dialed.Load(); t != nil && g.joined != connection {
+	connection := g.conns.dialed.Load()
+	switch {
+	case err != nil:
+		return err
+	case t == nil && g.conns.severed.Swap(false): // rueidis notices at its next command, and dials at the one after that
+		_ = g.client.Do(context.Background(), g.client.B().Ping().Build())
+	case t != nil && g.joined != connection:
 		g.joined = connection
 		if g.script.loaded(t.scripts) == nil {
 			g.script.loadedOn = connection
 		}
 	}
-	return err
+	return nil
 }
 
 // questions returns what a greeting asks at first. A connection that has loaded the scripts is asked for less.

@@ -129,3 +129,25 @@ func (l *link) optionAgain() rueidis.ClientOption {
 	}
 	return o
 }
+
+// trunk returns the connection that the node shares, which it joins if there is none; nil for a node with a connection of
+// its own. Only the worker may call it.
+func (l *link) trunk() (*trunk, error) {
+	client, ok := l.client.(*trunkClient)
+	if !ok {
+		return nil, nil
+	}
+	s, err := client.join()
+	if err != nil {
+		return nil, err
+	}
+	return s.trunk, nil
+}
+
+// open returns the client of the worker.
+func (l *link) open() (rueidis.Client, error) {
+	if c := l.cfg.Cluster; c != nil {
+		return c.client(l.life, &c.requests, l.group, true, l.conns.watch), nil
+	}
+	return rueidis.NewClient(forWorker(requiredOptions(l.life, l.option(true), l.conns.watch)))
+}

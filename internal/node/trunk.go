@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/master"
 )
 
 // trunks are the connections that the Nodes of a Cluster share: one to each server.
@@ -47,7 +50,7 @@ type trunk struct {
 	shares map[*share]struct{} // guarded by the mutex of the trunks
 }
 
-var errTrunkEnded = errors.New("the shared connection has ended")
+var errTrunkEnded = errors.New("the connection of several nodes has ended")
 
 // begin is called before all others.
 func (ts *trunks) begin(life context.Context, option func(context.Context, string, func(net.Conn) net.Conn) rueidis.ClientOption) {
@@ -214,3 +217,37 @@ func (s *share) overdue() {
 
 // lateRead is how much longer a trunk waits for an answer that has come and is not read.
 const lateRead = 10 * time.Millisecond
+
+// facts are what the nodes that share a trunk ask its server once for all of them.
+type facts struct {
+	looking sync.Mutex // held while one asks
+	nodes   string     // the server's reply to CLUSTER NODES, "" for none
+	asked   clock.Validity
+
+	probing sync.Mutex // held while one asks
+	probe   Identity   // that another connection has reached
+	probed  time.Time
+}
+
+// look returns a reply to CLUSTER NODES that was asked less than LookEvery ago, and when. now reads the validity clock.
+func (f *facts) look(now func() clock.Validity, ask func() (string, error)) (nodes string, asked clock.Validity, err error) {
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	if at := now(); f.nodes == "" || at.Sub(f.asked) >= master.LookEvery {
+		f.asked = at
+		if f.nodes, err = ask(); err != nil {
+			f.nodes = ""
+		}
+	}
+	return f.nodes, f.asked, err
+}
+
+// reached returns which server another connection has reached, within this time.
+func (f *facts) reached(within time.Duration, probe func() Identity) Identity {
+	f.probing.Lock()
+	defer f.probing.Unlock()
+	if f.probed.IsZero() || time.Since(f.probed) >= within {
+		f.probe, f.probed = probe(), time.Now()
+	}
+	return f.probe
+}

@@ -29,7 +29,7 @@ type sharers struct {
 
 // sharer is one of them, and what its node knows of connections.
 type sharer struct {
-	*sharedClient
+	*trunkClient
 	conns conns
 	woken chan struct{}
 	cut   func()
@@ -51,7 +51,7 @@ func (s *sharers) add() *sharer {
 		one.conns.cut()
 	}
 	s.t.Cleanup(one.cut)
-	one.sharedClient = &sharedClient{
+	one.trunkClient = &trunkClient{
 		Client: s.cluster.builder, life: life, watch: one.conns.watch,
 		dial: func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 			return s.cluster.requests.dial(ctx, s.server.Addr(), d, config)
