@@ -200,7 +200,8 @@ func (c *courier) pack(t *transfer) {
 	for i := range t.batch {
 		t.batch[i].anew = t.batch[i].asks() && c.retries.orphans.unproven(t.batch[i].req)
 	}
-	if c.greeter.script.lean.runs(t.batch) && c.packLean(t) {
+	if t.marker = c.greeter.head("").marker; c.greeter.script.lean.runs(t.batch, t.marker) {
+		t.lean, t.commands = true, c.greeter.script.leanCall(t.commands, c.client, t.batch[0].req, c.meter.lockEnds(t.steady, t.batch[0].req))
 		return
 	}
 	sent := wire.Micros(t.steady)
@@ -262,7 +263,7 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, results []rue
 // why there are none.
 func (c *courier) answers(t *transfer, entries []entry, part call, results []rueidis.RedisResult) (wire.Answers, wire.Reply) {
 	if t.lean {
-		return c.leanAnswers(t, &entries[0], results)
+		return c.leanAnswer(t, &entries[0], results)
 	}
 	message, err := results[0].ToMessage()
 	if err != nil {
@@ -274,6 +275,32 @@ func (c *courier) answers(t *transfer, entries []entry, part call, results []rue
 	}
 	c.meter.observe(clock, t.steady, t.received, c.greeter.stepped)
 	return all, wire.Reply{}
+}
+
+// leanAnswer returns the answer to the operation of a lean call: done, or one that leaves it to the usual script.
+func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResult) (wire.Answers, wire.Reply) {
+	s := &c.greeter.script
+	made, look, err := s.lean.read(e.req, results)
+	if look != nil {
+		c.meter.observe(look.Clock, t.steady, t.received, c.greeter.stepped)
+	}
+	if err != nil {
+		if answers, failure := c.failed(t, err); failure.Status != wire.Failed && failure.Status != wire.Misconfigured {
+			return answers, failure
+		}
+	}
+	counts := look != nil && look.Counts(e.req.Proposal(), s.lean.ahead, t.marker)
+	switch {
+	case made == 1 && (counts || e.req.Kind == wire.Release):
+		return wire.AnswerOf("1"), wire.Reply{}
+	case made == 1 || err != nil: // there may be a lock that is no vote: from here on it is deleted first
+		c.orphaned(t, e)
+	}
+	s.lean.rests = made >= 0 // a proposal is a little too low now and then, and that is all
+	if e.req.Kind == wire.Release || look != nil && look.Hint != "" {
+		s.queued = t.received.Add(queuedFor)
+	}
+	return wire.AnswerOf("?"), wire.Reply{}
 }
 
 // failed returns why there are no answers to a call that has failed.
