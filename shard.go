@@ -144,11 +144,11 @@ func (m *Manager) logNode(e *NodeChanged, h node.Health) {
 	}
 	switch {
 	case h.Err != nil:
-		log.Warn("quorumlock: node does not vote", "error", h.Err)
+		log.Warn("quorumlock: node grants no locks", "error", h.Err)
 	case h.Reason != nil:
-		log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+		log.Warn("quorumlock: node is in quarantine: it grants no locks until that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
 	default:
-		log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		log.Info("quorumlock: node grants locks", "version", h.Identity.Version)
 	}
 	if h.Warning != nil {
 		log.Warn("quorumlock: node has a warning", "error", h.Warning)
