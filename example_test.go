@@ -122,6 +122,17 @@ func ExampleManager_TryAcquire() {
 	}
 }
 
+// Each host starts a job once a minute, and one of them runs it: the name stays taken for 50 s, however short the job is.
+func ExampleWithMinHold() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	job := func(ctx context.Context, _ *quorumlock.Lease) error { return closeMonth(ctx, 0) }
+	err := m.Do(ctx, "job", job, quorumlock.WithWait(0), quorumlock.WithMinHold(50*time.Second))
+	if errors.Is(err, quorumlock.ErrHeld) {
+		fmt.Println("another host runs it:", err)
+	}
+}
+
 // Lead until the service stops.
 func ExampleManager_Lead() {
 	ctx, stop := context.WithCancel(context.Background())

@@ -1,4 +1,4 @@
-// Basic works under a lease, on a local Redis. Freeze that Redis (kill -STOP), and see how the work ends.
+// Basic works under a lock, on a local Redis, and releases it.
 //
 //	go run ./examples/basic
 package main
@@ -21,14 +21,18 @@ func main() {
 	defer m.Close(ctx)
 
 	err = m.Do(ctx, "reports/daily", func(ctx context.Context, lease *quorumlock.Lease) error {
-		for {
-			fmt.Println("working, token", lease.Token())
-			select {
-			case <-ctx.Done(): // the lease is lost: stop
-				return context.Cause(ctx)
-			case <-time.After(time.Second):
-			}
-		}
+		fmt.Println("building the report under token", lease.Token())
+		return build(ctx) // ctx ends if the lock is lost
 	})
-	fmt.Println("the end:", err)
+	fmt.Println("released, error:", err)
+}
+
+// build is the work. It stops early if its context ends.
+func build(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
 }
