@@ -197,9 +197,6 @@ func (c *courier) pack(t *transfer) {
 		t.loads, c.greeter.script.lost = 1, false
 		t.commands = append(t.commands, c.greeter.script.load(c.client))
 	}
-	for i := range t.batch {
-		t.batch[i].anew = t.batch[i].asks() && c.retries.orphans.unproven(t.batch[i].req)
-	}
 	if t.marker = c.greeter.head("").marker; c.greeter.script.lean.runs(t.batch, t.marker) {
 		t.lean, t.commands = true, c.greeter.script.leanCall(t.commands, c.client, t.batch[0].req, c.meter.lockEnds(t.steady, t.batch[0].req))
 		return
@@ -249,6 +246,9 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, results []rue
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
 			c.reader.Read(e.req, answers, r)
+			if r.Status != wire.Failed && r.Status != wire.Misconfigured {
+				e.req.ClearUnproven(1 << c.cfg.Index)
+			}
 			if r.Status == wire.MayRepeat { // the markers differ
 				c.regreet()
 			}
@@ -293,10 +293,10 @@ func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResul
 	switch {
 	case made == 1 && (counts || e.req.Kind == wire.Release):
 		return wire.AnswerOf("1"), wire.Reply{}
-	case made == 1 || err != nil: // there may be a lock that is no vote: from here on it is deleted first
-		c.orphaned(t, e)
+	case made == 1 || made == leanStuck: // there is a lock that is no vote: from here on it is deleted first
+		c.orphaned(t, e.req)
 	}
-	s.lean.rests = made >= 0 // a proposal is a little too low now and then, and that is all
+	s.lean.rests = made != leanBehind // a proposal is a little too low now and then, and that is all
 	if e.req.Kind == wire.Release || look != nil && look.Hint != "" {
 		s.queued = t.received.Add(queuedFor)
 	}
@@ -333,7 +333,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 			return false
 		}
 	case r.Status == wire.Unknown:
-		c.orphaned(t, &e)
+		c.orphaned(t, e.req)
 	case r.Status == wire.Granted:
 		if err := c.vote.Counts(c.cast(t), vote.Others{Term: c.group.Votes(), Lists: t.unlisted}); err != nil {
 			r.Status, r.Err = wire.Unknown, err
@@ -348,6 +348,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	if wire.Away(r.Err) { // renewals have such an error for each lock, and are Done
 		c.conns.hangUp()
 	}
+	r.Status = left(c.cfg.Index, e.req, r.Status)
 	if r.Err != nil && errors.Is(r.Err, wire.ErrMoving) && c.group.FoundMove() {
 		c.regreet()
 	}

@@ -47,7 +47,6 @@ type entry struct {
 	again  bool // it was sent before, and may have been applied
 
 	declined bool // the usual script runs it: the lean way has left it to that
-	anew     bool // an acquisition that may have made a lock in the lean way which is no vote
 
 	flushed uint8 // how often the server had lost the script
 }
@@ -284,8 +283,16 @@ func (l *lanes) shed(now clock.Steady, out *rejected) int {
 // fail answers entries with a status and an error that do not come from the server.
 func fail(index int, entries []entry, status wire.Status, err error) {
 	for _, e := range entries {
-		e.to.Receive(index, e.req, &wire.Reply{Status: status, Err: err})
+		e.to.Receive(index, e.req, &wire.Reply{Status: left(index, e.req, status), Err: err})
 	}
+}
+
+// left returns the status of a request that was not applied: an earlier try may have made a lock in the lean way.
+func left(index int, req *wire.Request, status wire.Status) wire.Status {
+	if status == wire.NotApplied && req.Unproven(1<<index) {
+		return wire.Unknown
+	}
+	return status
 }
 
 // queued returns how many requests are queued, without those that messages have caused.

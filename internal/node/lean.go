@@ -14,6 +14,12 @@ import (
 // trip the lean script saves little, and each operation that it declines costs one more.
 const leanBelow = time.Millisecond
 
+// Answers of the script to an acquisition, next to 1 and 0: see lua/lean.lua.
+const (
+	leanBehind = -1
+	leanStuck  = -2
+)
+
 // lean is the short way of a lone operation, see wire.Lean. A release is one call of its script. An acquisition is
 // three commands: that script, or a SET without fencing; MGET of what decides whether the lock is a vote; and
 // TIME.
@@ -31,7 +37,7 @@ func (l *lean) runs(entries []entry, marker string) bool {
 	if len(entries) == 1 && entries[0].asks() && marker == quarantineMarker {
 		return false
 	}
-	return l.digest != "" && !l.rests && l.near && len(entries) == 1 && !entries[0].declined && !entries[0].anew && entries[0].req.Lean()
+	return l.digest != "" && !l.rests && l.near && len(entries) == 1 && !entries[0].declined && entries[0].req.Lean()
 }
 
 // leanCall appends the commands of a lean call.

@@ -145,21 +145,42 @@ func TestALeanAcquisitionThatIsNoVoteIsTakenBack(t *testing.T) {
 	}
 }
 
-// An acquisition whose answer was lost may have made the lock without being a vote: asked again, by an attempt that keeps its
-// votes, it gives no first answer.
+// An acquisition whose answer was lost may have made the lock without being a vote: asked again, it gives no first answer,
+// and its attempt must not keep the owner value.
 func TestALeanAcquisitionWhoseAnswerWasLostIsAskedAnew(t *testing.T) {
 	tr := newTraffic(t)
 	tr.server.MustDo("SET", wire.BaseKey("p:"), "1000000")
 	tr.isNear()
 	tr.proxy.DropReply(func(cmd []string) bool { return cmd[0] == "MGET" })
-	r, _ := tr.ask(acquisition("p:job", ownerA, tr.now()+time.Minute))
+	req := acquisition("p:job", ownerA, tr.now()+time.Minute)
+	r, _ := tr.ask(req)
 	require.Equal(t, wire.Unknown, r.Status)
+	require.True(t, req.Unproven(1))
 	require.EqualValues(t, 1, tr.server.MustDo("EXISTS", "p:job"))
 	require.Eventually(t, func() bool { return tr.Health().Err == nil }, 20*time.Second, time.Millisecond)
-	r, scripts := tr.ask(acquisition("p:job", ownerA, tr.now()+time.Minute))
+	r, scripts := tr.ask(req)
 	require.Equal(t, wire.Granted, r.Status, "%v", r.Err)
 	assert.NotContains(t, scripts, "lean")
 	assert.Equal(t, []int64{0, 1_000_000}, []int64{r.Moved, r.Before})
+	assert.False(t, req.Unproven(1))
+}
+
+// A lock that was made and is no vote stays if the request is not sent again in time: then it is to be released.
+func TestALeanAcquisitionThatIsNotSentAgainMayHaveALock(t *testing.T) {
+	tr := newTraffic(t)
+	tr.server.MustDo("SET", wire.BaseKey("p:"), "1000000")
+	tr.isNear()
+	req := acquisition("p:job", ownerA, tr.now()+time.Minute)
+	tr.proxy.DelayCommand(func(cmd []string) bool {
+		if cmd[0] == "MGET" {
+			req.Withdraw()
+		}
+		return false
+	}, 0)
+	answer := make(answers, 1)
+	tr.post(req, answer)
+	assert.Equal(t, wire.Unknown, answer.Next(t).Status)
+	assert.EqualValues(t, 1, tr.server.MustDo("EXISTS", "p:job"))
 }
 
 // A node whose data is new is not known to this client: neither its lock nor its register is a vote.

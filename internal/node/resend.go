@@ -56,15 +56,15 @@ func (c *courier) trim() {
 
 // orphaned records that an acquisition or a heal may still create its locks. The lean way compares no "not after", but
 // gives the lock an absolute end.
-func (c *courier) orphaned(t *transfer, e *entry) {
-	one := orphan{lean: t.lean && e.asks()}
-	one.void = c.voidAt(e.req, t.steady, t.mono)
+func (c *courier) orphaned(t *transfer, req *wire.Request) {
+	one := orphan{void: c.voidAt(req, t.steady, t.mono)}
 	one.again = one.void
-	if one.lean {
-		life := e.req.Lifetime() + c.meter.offset.High(t.steady) - c.meter.offset.Low()
+	if t.lean {
+		req.MarkUnproven(1 << c.cfg.Index)
+		life := req.Lifetime() + c.meter.offset.High(t.steady) - c.meter.offset.Low()
 		one.void = max(one.void, t.mono.Add(life+time.Duration(float64(life)*c.cfg.Drift)+voidAfter))
 	}
-	c.retries.orphans.add(e.req, one)
+	c.retries.orphans.add(req, one)
 }
 
 // voidAt returns when a request that was sent at sent is void: from then on it creates no

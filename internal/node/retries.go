@@ -24,7 +24,6 @@ type orphans map[string]orphan
 type orphan struct {
 	void  clock.Mono // from then on the request creates no lock, by its "not after" or by the end of the lock
 	again clock.Mono // when a release that was answered before void is sent once more, at the earliest
-	lean  bool       // the lock may be there and be no vote
 }
 
 // add adds the locks of a request whose answer will not come any more.
@@ -35,14 +34,6 @@ func (o *orphans) add(req *wire.Request, one orphan) {
 		}
 		(*o)[owner] = one
 	})
-}
-
-// unproven reports whether a lock of the request may be there and be no vote.
-func (o orphans) unproven(req *wire.Request) (found bool) {
-	if len(o) > 0 {
-		req.Owners(func(owner string) { found = found || o[owner].lean })
-	}
-	return found
 }
 
 // forget removes the orphans that are void.

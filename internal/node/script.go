@@ -108,11 +108,7 @@ func (s *script) call(client rueidis.Client, index int, h head, entries []entry,
 	}
 	words = words.Args(h.offset, h.sent, h.marker, s.channels, s.capText, flags)
 	for i := range entries {
-		if entries[i].anew {
-			words = words.Args(entries[i].req.Anew()...)
-		} else {
-			words = words.Args(entries[i].req.ArgsFor(1 << index)...)
-		}
+		words = words.Args(entries[i].req.ArgsFor(1 << index)...)
 	}
 	return words.Build()
 }
@@ -122,9 +118,6 @@ func (s *script) whole(now clock.Steady, entries []entry) bool {
 	need := wire.Never
 	for i := range entries {
 		need = max(need, entries[i].req.Needs())
-		if entries[i].anew {
-			need = wire.Always
-		}
 	}
 	return need == wire.Always || need == wire.Perhaps && now < s.queued
 }

@@ -77,6 +77,8 @@ type Request struct {
 	sent      atomic.Uint32
 	// refused has a bit for each node that has answered that another owner has the lock.
 	refused atomic.Uint32
+	// unproven has a bit for each node that may have a lock of this acquisition which is no vote, see Lean.
+	unproven atomic.Uint32
 	// generation counts the calls of Reset.
 	generation atomic.Uint32
 }
@@ -107,26 +109,23 @@ func (r *Request) add(lock string, args ...string) {
 
 // ArgsFor returns the arguments of the operations for one node, which is given as a bit.
 func (r *Request) ArgsFor(node uint32) []string {
-	if r.lapsed&node == 0 {
+	unproven := r.Unproven(node)
+	if r.lapsed&node == 0 && !unproven {
 		return r.args
 	}
 	args := slices.Clone(r.args)
+	if unproven {
+		args[0] = "anew"
+		return args
+	}
 	args[len(args)-1] = "l" // the mode of wait
-	return args
-}
-
-// Anew returns the arguments of an acquisition for a node that may have a lock of it which is no vote: the lock is
-// deleted first.
-func (r *Request) Anew() []string {
-	args := slices.Clone(r.args)
-	args[0] = "anew"
 	return args
 }
 
 // Lean reports whether the script Lean knows the operation. It knows no slots: it would release one and
 // wake no waiter, because their queue is the queue of the name.
 func (r *Request) Lean() bool {
-	return len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release") && !strings.Contains(r.keys[0], permitTag)
+	return r.unproven.Load() == 0 && len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release") && !strings.Contains(r.keys[0], permitTag)
 }
 
 // Reset clears r for reuse. Every node must have answered it. A release that undoes r may
@@ -139,6 +138,7 @@ func (r *Request) Reset() {
 	r.withdrawn.Store(false)
 	r.sent.Store(0)
 	r.refused.Store(0)
+	r.unproven.Store(0)
 }
 
 // Withdraw makes nodes that have not sent the request drop it. A release that undoes it
@@ -154,6 +154,16 @@ func (r *Request) MarkSent(node uint32) { r.sent.Or(node) }
 // MarkRefused records that a node, which is given as a bit, has answered that another owner
 // has the lock.
 func (r *Request) MarkRefused(node uint32) { r.refused.Or(node) }
+
+// MarkUnproven records that nodes, which are given as bits, may have a lock of this acquisition which is no vote: asked
+// again, they delete it first, and no other attempt may keep its owner value.
+func (r *Request) MarkUnproven(nodes uint32) { r.unproven.Or(nodes) }
+
+// ClearUnproven records that nodes have no such lock any more.
+func (r *Request) ClearUnproven(nodes uint32) { r.unproven.And(^nodes) }
+
+// Unproven reports whether one of these nodes may have a lock of this acquisition which is no vote.
+func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
 
 // MadeElsewhere records that another request, such as a heal, may create the lock of this
 // acquisition on a node. So a release of it goes there even if the acquisition never did.
@@ -201,6 +211,9 @@ const (
 
 // Needs returns when the operations of the request need the companions of their locks.
 func (r *Request) Needs() Need {
+	if r.unproven.Load() != 0 {
+		return Always
+	}
 	if slices.ContainsFunc(r.keys, func(key string) bool { return strings.Contains(key, permitTag) }) {
 		return Always
 	}

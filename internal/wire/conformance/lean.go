@@ -141,10 +141,7 @@ func lean(r *rig, o op) (answer any, unproven bool) {
 		return reply, false
 	}
 	reply, err := r.server.Do("EVAL", wire.Lean, "2", o.key, r.registers, o.args[0], o.args[1], micros(r.micros()/1000+60_000), o.args[4])
-	if err != nil {
-		return Declined, true
-	}
-	if reply != int64(1) {
+	if err != nil || reply != int64(1) {
 		return Declined, false
 	}
 	look := wire.Look{Clock: r.micros()}

@@ -11,7 +11,8 @@
 -- ARGV[3]  when the lock ends, ms of this node's clock
 -- ARGV[4]  the value to which the register moves
 --
--- Reply: 1 done, 0 not done, -1 not done because the register is not below ARGV[4].
+-- Reply: 1 done, 0 not done, -1 not done because the register is not below ARGV[4], -2 the same, and the lock cannot be
+-- deleted. After an error nothing was done.
 local call, lock, value = redis.call, KEYS[1], ARGV[2]
 if ARGV[1] == 'release' then
   return call('EXISTS', KEYS[2]) == 0 and call('GETRANGE', lock, '0', '32') == value and call('DEL', lock) or 0
@@ -20,5 +21,4 @@ elseif not call('SET', lock, value, 'NX', 'PXAT', ARGV[3]) then
 elseif redis.pcall('ZADD', KEYS[2], 'GT', 'CH', ARGV[4], lock) == 1 then
   return 1
 end
-call('DEL', lock)
-return -1
+return redis.pcall('DEL', lock) == 1 and -1 or -2
