@@ -108,7 +108,8 @@ func sections(plan []job, values []map[string][]float64, problems [][]string, ab
 	for i, j := range plan {
 		if w := j.workload; len(all) == 0 || all[len(all)-1].Workload != w.Name {
 			all = append(all, report.Section{
-				Workload: w.Name, Title: w.Title, About: w.About, Columns: w.Columns, Chart: w.Chart, Log: w.Log, Lines: w.Lines, Run: about,
+				Workload: w.Name, Title: w.Title, About: w.About, Columns: w.Columns,
+				Chart: w.Chart, Log: w.Log, Multiples: w.Multiples, Lines: w.Lines, Run: about,
 			})
 		}
 		row := report.Row{

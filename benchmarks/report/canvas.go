@@ -1,10 +1,13 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
 // Sizes of a picture in pixels.
@@ -31,7 +34,10 @@ text { fill: #f0f6fc } .quiet { fill: #9198a1 }
 `
 
 // canvas is a picture under construction.
-type canvas struct{ strings.Builder }
+type canvas struct {
+	strings.Builder
+	width int // chartWidth, if 0
+}
 
 func (c *canvas) printf(format string, args ...any) { fmt.Fprintf(&c.Builder, format, args...) }
 
@@ -44,14 +50,27 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 	c.printf(`<line class="%s" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", class, x1, y1, x2, y2)
 }
 
+// spread draws a line from the smallest to the largest round, if they differ, on a scale with its zero at left.
+func (c *canvas) spread(left, width float64, along scale, s stats.Summary, y float64) {
+	from, to := left+width*along.part(s.Min), left+width*along.part(s.Max)
+	if to-from < 1 {
+		return
+	}
+	const tick = 3
+	c.line("spread", from, y, to, y)
+	c.line("spread", from, y-tick, from, y+tick)
+	c.line("spread", to, y-tick, to, y+tick)
+}
+
 // svg returns the finished picture, with a heading.
 func (c *canvas) svg(title, under, about string, height float64) string {
 	var whole canvas
+	width := cmp.Or(c.width, chartWidth)
 	whole.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %.0f" width="%d" height="%.0f" role="img" aria-labelledby="title desc">`+"\n",
-		chartWidth, height, chartWidth, height)
+		width, height, width, height)
 	whole.printf("<title id=\"title\">%s: %s</title>\n<desc id=\"desc\">%s</desc>\n%s",
 		html.EscapeString(title), html.EscapeString(under), html.EscapeString(about), chartStyle)
-	whole.printf(`<rect class="card" x="0.5" y="0.5" width="%d" height="%.0f" rx="6"/>`+"\n", chartWidth-1, height-1)
+	whole.printf(`<rect class="card" x="0.5" y="0.5" width="%d" height="%.0f" rx="6"/>`+"\n", width-1, height-1)
 	whole.text(margin, 28, "start", "title", title)
 	whole.text(margin, 47, "start", "quiet", under)
 	return whole.String() + c.String() + "</svg>\n"

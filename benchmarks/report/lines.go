@@ -143,9 +143,14 @@ func (p *panel) top(s *Section) float64 {
 			most = max(most, row.Values[key].Max)
 		}
 	}
-	ten := math.Pow(10, math.Floor(math.Log10(max(most, 1))))
-	for _, round := range []float64{1, 2, 4, 5} {
-		if most <= round*ten {
+	return roundUp(most)
+}
+
+// roundUp returns a round number that is not below v.
+func roundUp(v float64) float64 {
+	ten := math.Pow(10, math.Floor(math.Log10(max(v, 1))))
+	for _, round := range []float64{1, 2, 3, 4, 5, 6, 8} {
+		if v <= round*ten {
 			return round * ten
 		}
 	}

@@ -56,15 +56,16 @@ func (r *Row) Median(key string) float64 {
 
 // A Section is what one workload has found, with all that is needed to show it.
 type Section struct {
-	Workload string   `json:"workload"`
-	Title    string   `json:"title"`
-	About    string   `json:"about"`
-	Columns  []Column `json:"columns"`
-	Chart    string   `json:"chart,omitempty"` // the key of the column that the bar chart shows
-	Log      bool     `json:"log,omitempty"`
-	Lines    []string `json:"lines,omitempty"` // the keys of the columns that line charts show in its place
-	Run      Run      `json:"run"`
-	Rows     []Row    `json:"rows"` // those of a case follow each other
+	Workload  string   `json:"workload"`
+	Title     string   `json:"title"`
+	About     string   `json:"about"`
+	Columns   []Column `json:"columns"`
+	Chart     string   `json:"chart,omitempty"` // the key of the column that the bar chart shows
+	Log       bool     `json:"log,omitempty"`
+	Multiples bool     `json:"multiples,omitempty"` // the bar chart has a panel for each number of servers: the N of "64 callers, N=3"
+	Lines     []string `json:"lines,omitempty"`     // the keys of the columns that line charts show in its place
+	Run       Run      `json:"run"`
+	Rows      []Row    `json:"rows"` // those of a case follow each other
 }
 
 // drawn reports whether the section has a picture. One or two figures need none.

@@ -3,8 +3,6 @@ package report
 import (
 	"math"
 	"strings"
-
-	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
 // Sizes of a bar chart in pixels.
@@ -64,11 +62,14 @@ type bars struct {
 	left, width, y float64 // of the plot; y of the next row
 }
 
-// SVG draws the chart of a section: line charts if it has them, and otherwise a group of bars for
+// SVG draws the chart of a section: line charts or panels if it has them, and otherwise a group of bars for
 // each case, with the spread of the rounds as a line across the end of each bar.
 func (s *Section) SVG() string {
-	if len(s.Lines) > 0 {
+	switch {
+	case len(s.Lines) > 0:
 		return s.lineCharts()
+	case s.Multiples:
+		return s.smallMultiples()
 	}
 	b := &bars{Section: s, column: s.column(s.Chart), scale: s.scaleOf(), y: titleHeight}
 	values := 0.0
@@ -162,20 +163,8 @@ func (b *bars) row(row *Row) {
 			b.printf(`<rect class="mark" x="%.1f" y="%.1f" width="%.1f" height="%d"/></g>`+"\n", b.left, b.y, length, barHeight)
 			end = b.width * b.scale.part(summary.Max)
 		}
-		b.spread(summary, middle)
+		b.spread(b.left, b.width, b.scale, summary, middle)
 	}
 	b.text(b.left+end+8, middle+4, "start", "quiet", b.value(row))
 	b.y += rowHeight
-}
-
-// spread draws a line from the smallest to the largest round, if they differ.
-func (b *bars) spread(s stats.Summary, y float64) {
-	from, to := b.left+b.width*b.scale.part(s.Min), b.left+b.width*b.scale.part(s.Max)
-	if to-from < 1 {
-		return
-	}
-	const tick = 3
-	b.line("spread", from, y, to, y)
-	b.line("spread", from, y-tick, from, y+tick)
-	b.line("spread", to, y-tick, to, y+tick)
 }

@@ -143,3 +143,31 @@ func TestALineChartOfZeroAloneHasNumbersOnly(t *testing.T) {
 		assert.NotContains(t, s.SVG(), "NaN")
 	}
 }
+
+func TestEachNumberOfServersHasAPanelWithTheSameOrderOfContestants(t *testing.T) {
+	s := section("speed")
+	s.Multiples, s.Rows = true, nil
+	add := func(name, contestant string, ops float64) {
+		s.Rows = append(s.Rows, report.Row{Case: name, Contestant: contestant, Values: map[string]stats.Summary{"ops": stats.Summarise([]float64{ops})}})
+	}
+	add("64 callers, N=1", "quorumlock", 250)
+	add("64 callers, N=1", "redsync", 100)
+	add("64 callers, N=3", "redsync", 5)
+	add("64 callers, N=3", "quorumlock", 10)
+	add("512 callers, N=1", "quorumlock", 300)
+	add("512 callers, N=1", "quorumlock, readers", 150)
+	s.Rows = append(s.Rows, report.Row{Case: "512 callers, N=3", Contestant: "redsync"})
+
+	svg := s.SVG()
+	d := draw(t, svg)
+	text := strings.Join(d.texts, "|")
+	assert.Contains(t, text, "64 callers|512 callers|", "the legend")
+	assert.Contains(t, text, "|N=1|quorumlock|250|300|redsync|100|quorumlock|readers|150|0|150|300|N=3|quorumlock|10|redsync|5|not measured|0|5|10")
+	legend, bars := d.bars[:2], d.bars[2:]
+	assert.InDelta(t, legend[0], legend[1], 0)
+	require.Len(t, bars, 6)
+	assert.InDelta(t, 250.0/300, bars[0]/bars[1], 0.01)
+	assert.InDelta(t, bars[1], bars[4], 0, "300 of the first scale, 10 of the second")
+	assert.Equal(t, []string{"quorumlock", "quorumlock", "redsync", "quorumlock", "quorumlock", "redsync"}, d.owners[2:])
+	assert.Equal(t, 1+2+2, strings.Count(svg, `opacity="0.5"`), "64 callers are pale: in the legend and in each panel")
+}

@@ -23,7 +23,8 @@ func throughput() Workload {
 			{Key: "allocs", Title: "allocations", Digits: 1}, {Key: "bytes", Title: "B"},
 			{Key: "failed", Title: "failed"},
 		},
-		Chart: "ops",
+		Chart:     "ops",
+		Multiples: true,
 	}
 	for _, callers := range []int{64, 512} {
 		for _, nodes := range []int{1, 3, 5} {

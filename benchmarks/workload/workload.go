@@ -34,14 +34,15 @@ type Values map[string]float64
 
 // A Workload is a question and its cases.
 type Workload struct {
-	Name    string
-	Title   string
-	About   string // what is measured, for readers of the tables
-	Columns []report.Column
-	Chart   string   // the key of the column that the bar chart shows
-	Log     bool     // the chart has a logarithmic scale
-	Lines   []string // the keys of the columns that line charts show in its place
-	Cases   []Case
+	Name      string
+	Title     string
+	About     string // what is measured, for readers of the tables
+	Columns   []report.Column
+	Chart     string   // the key of the column that the bar chart shows
+	Log       bool     // the chart has a logarithmic scale
+	Multiples bool     // it has a panel for each number of servers
+	Lines     []string // the keys of the columns that line charts show in its place
+	Cases     []Case
 }
 
 // A Case is a workload with all its numbers fixed but the contestant.
