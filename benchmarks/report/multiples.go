@@ -79,7 +79,7 @@ func (m *multiples) legend() {
 func (m *multiples) bar(class string, variant int, x, y, width float64) {
 	pale := ""
 	if variant < len(m.variants)-1 {
-		pale = ` opacity="0.5"`
+		pale = ` opacity="0.6"`
 	}
 	m.printf(`<g class="%s"><rect class="mark" x="%.1f" y="%.1f" width="%.1f" height="%d"%s/></g>`+"\n", class, x, y, width, thinBar, pale)
 }

@@ -169,5 +169,5 @@ func TestEachNumberOfServersHasAPanelWithTheSameOrderOfContestants(t *testing.T)
 	assert.InDelta(t, 250.0/300, bars[0]/bars[1], 0.01)
 	assert.InDelta(t, bars[1], bars[4], 0, "300 of the first scale, 10 of the second")
 	assert.Equal(t, []string{"quorumlock", "quorumlock", "redsync", "quorumlock", "quorumlock", "redsync"}, d.owners[2:])
-	assert.Equal(t, 1+2+2, strings.Count(svg, `opacity="0.5"`), "64 callers are pale: in the legend and in each panel")
+	assert.Equal(t, 1+2+2, strings.Count(svg, `opacity="0.6"`), "64 callers are pale: in the legend and in each panel")
 }
