@@ -437,8 +437,7 @@ func merge(into, from map[string]int) {
 // the stacks of the same goroutines over more spans of 32 KiB with time. Resident memory
 // includes everything. Under the race detector most of it is the detector's own, which
 // grew for as long as it was observed, while the same load without it, make soak RACE=,
-// is flat (docs/reports/soak.md). The bar is the same, so a long run under the detector misses
-// it.
+// is flat. The bar is the same, so a long run under the detector misses it.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {
