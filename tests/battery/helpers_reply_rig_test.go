@@ -161,6 +161,10 @@ func (r *replyRig) oneSlot() {
 	for _, tag := range []string{"r", "b", "h", "g", "l"} {
 		r.board.replace(config.DefaultPrefix+"\xff"+tag, r.beside(tag))
 	}
+	queue, watch, set := wire.Companions(lockKey(r.lock))
+	for _, key := range []string{queue, watch, set} {
+		r.board.replace(key, r.beside(key[len(lockKey(r.lock))+1:]))
+	}
 }
 
 // do sends a command over the administrator's connection, and returns the raw reply.
