@@ -59,7 +59,7 @@ func (c *courier) trim() {
 func (c *courier) orphaned(t *transfer, req *wire.Request) {
 	one := orphan{void: c.voidAt(req, t.steady, t.mono)}
 	one.again = one.void
-	if t.lean {
+	if t.lean && req.Kind == wire.Acquire {
 		req.MarkUnproven(1 << c.cfg.Index)
 		life := req.Lifetime() + c.meter.offset.High(t.steady) - c.meter.offset.Low()
 		one.void = max(one.void, t.mono.Add(life+time.Duration(float64(life)*c.cfg.Drift)+voidAfter))
