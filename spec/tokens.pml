@@ -23,9 +23,9 @@
  * FRESH (with PASS): no client notices a dropped key, but only answers to
  * requests sent after the waiter began allow a pass;
  * LOSS (with PASS): a node loses its data or goes back to older data, once;
- * LEAN (with BLOCKS): attempts also ask the lean way: one step makes the lock and moves
+ * LEAN: attempts also ask the lean way: one step makes the lock and moves
  * the register, a later one reads the base and the marker, and only then it counts. A
- * node forgets its register at any time, and raises its base.
+ * node forgets its register, once, and raises its base. With PASS only attempt 0 is lean.
  */
 
 #define NODES 3
@@ -116,6 +116,12 @@ bool saved;
 
 #ifdef LEAN
 byte base[NODES];		/* no register is below it */
+bool forgot;			/* a node has forgotten its register */
+#ifdef PASS
+#define ISLEAN(a) ((a) == 0)
+#else
+#define ISLEAN(a) true
+#endif
 bool lean[NODES];		/* the lock was made the lean way */
 bool made[ATTEMPTS * NODES];	/* the base and the marker behind it are still to be read */
 #define REGISTER(j) (base[j] > value[j] -> base[j] : value[j])
@@ -342,7 +348,8 @@ inline look(a, j)
 /* An old register is dropped: before that, the base rises to it. */
 inline forgetRegister(j)
 {
-	base[j] = REGISTER(j);
+	forgot = true;
+	base[j] = value[j];
 	value[j] = 0;
 	canonical()
 }
@@ -554,7 +561,7 @@ inline restart(j)
 
 #ifdef LEAN
 #define FORLEAN(a, j) \
-	:: d_step { phase[a] != IDLE && !made[LINK(a, j)] -> make(a, j) } \
+	:: d_step { ISLEAN(a) && phase[a] != IDLE && !made[LINK(a, j)] -> make(a, j) } \
 	:: d_step { LOOKS(a, j) -> look(a, j) } \
 	:: d_step { made[LINK(a, j)] -> made[LINK(a, j)] = false; canonical() }
 #else
@@ -592,9 +599,9 @@ end:	do
 	:: d_step { phase[0] == ASKED && OURS(0, 2) -> record(0, 2, MOVED(proposal[0]), proposal[0] - 1); canonical() }
 #endif
 #ifdef LEAN
-	:: d_step { value[0] != 0 -> forgetRegister(0) }
-	:: d_step { value[1] != 0 -> forgetRegister(1) }
-	:: d_step { value[2] != 0 -> forgetRegister(2) }
+	:: d_step { value[0] != 0 && !forgot -> forgetRegister(0) }
+	:: d_step { value[1] != 0 && !forgot -> forgetRegister(1) }
+	:: d_step { value[2] != 0 && !forgot -> forgetRegister(2) }
 #ifdef MUTANT_LEAN_REPEAT_COUNTS	/* An attempt that asks again takes its unproven lock for its first answer. */
 	:: d_step { phase[0] == ASKED && OURS(0, 0) && lean[0] -> record(0, 0, MOVED(proposal[0]), proposal[0] - 1); canonical() }
 	:: d_step { phase[0] == ASKED && OURS(0, 1) && lean[1] -> record(0, 1, MOVED(proposal[0]), proposal[0] - 1); canonical() }
