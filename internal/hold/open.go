@@ -91,6 +91,11 @@ func (s *Locks) build(g *Grant, l *Lock) {
 	if s.unfenced {
 		l.proof.nodes = votes.Granted()
 	}
+	for i := range t.Nodes {
+		if g.Acquire != nil && g.Acquire.Unproven(1<<i) {
+			l.proof.nodes, l.proof.unproven = l.proof.nodes.Without(i), l.proof.unproven.With(i)
+		}
+	}
 	window := quorum.Window[clock.Validity](l.window[:min(t.Nodes, len(l.window))])
 	if t.Nodes > len(l.window) {
 		window = make(quorum.Window[clock.Validity], t.Nodes)

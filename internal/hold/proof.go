@@ -12,6 +12,9 @@ import (
 // Redis only while a quorum of them has: otherwise another client may have had the lock since.
 type proof struct {
 	nodes quorum.Set // that have shown both since the proof was last reset
+	// unproven are nodes that may show both though the acquisition was no vote there, see wire.Look: until a check moves
+	// the token, what they show proves nothing.
+	unproven quorum.Set
 	// from is the earliest send time of a request whose answer counts: the last reset, or the
 	// check that moved the token.
 	from clock.Validity
@@ -24,6 +27,7 @@ func (p *proof) reset(now clock.Validity) { p.nodes, p.from = 0, now }
 // sent at sent.
 func (p *proof) record(i int, answer int64, sent, now clock.Validity) {
 	switch {
+	case answer == wire.Ours && p.unproven.Has(i):
 	case answer == wire.Ours && sent >= p.from:
 		p.nodes = p.nodes.With(i)
 	case answer == wire.Ours:

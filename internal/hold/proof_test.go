@@ -186,3 +186,24 @@ func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	assert.Equal(t, ErrMissing, l.owns(&wire.Reply{TTL: wire.Absent}))
 	assert.Equal(t, ErrTaken, l.owns(&wire.Reply{TTL: wire.Endless}), "another's empty key")
 }
+
+// A lock that the lean way has made and that is no vote shows our token, and the register may have stood above it before: no
+// proof, until a check has moved the token.
+func TestALockThatIsNoVoteProvesNothing(t *testing.T) {
+	p := idle(3)
+	g := p.grant(hour(3))
+	g.Acquire = &wire.Request{Kind: wire.Acquire}
+	g.Acquire.MarkUnproven(1 << 2)
+	l, _ := p.open(t, g)
+	ours := func(i int) { l.proof.record(i, wire.Ours, p.clock.Now(), p.clock.Now()) }
+	ours(2)
+	assert.False(t, l.proof.nodes.Has(2), "unproven at the grant")
+	l.proof.nodes = quorum.All(2)
+	g.Acquire.MarkUnproven(1 << 1)
+	l.Vote(1, l.tenancy.granted, &wire.Reply{Status: wire.Unknown, Err: wire.ErrClosed})
+	assert.False(t, l.proof.nodes.Has(1), "its answer was lost after the grant")
+	l.resetProof()
+	ours(1)
+	ours(0)
+	assert.Equal(t, quorum.Set(0).With(0), l.proof.nodes)
+}

@@ -23,6 +23,9 @@ func (l *Lock) Vote(i int, began clock.Validity, reply *wire.Reply) {
 	take := quorum.Set(0)
 	l.step(in, func() {
 		l.note(i, err)
+		if l.acquire != nil && l.acquire.Unproven(1<<i) {
+			l.proof.nodes, l.proof.unproven = l.proof.nodes.Without(i), l.proof.unproven.With(i)
+		}
 		switch in.Kind {
 		case quorum.InputTaken:
 			l.proof.nodes = l.proof.nodes.Without(i) // this key was never ours, so the other nodes' proof stands
