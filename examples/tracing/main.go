@@ -35,7 +35,7 @@ type settings struct {
 	most     time.Duration
 	rounds   int
 	faults   bool
-	picture  string
+	picture  string    // its file
 	out      io.Writer // of the story
 }
 
@@ -47,7 +47,7 @@ func main() {
 	flag.DurationVar(&s.most, "for", 5*time.Second, "longest time that requests are made")
 	flag.IntVar(&s.rounds, "rounds", 1, "how often the four requests are made; 0 repeats them until -for has passed")
 	flag.BoolVar(&s.faults, "faults", false, "kill a node now and then, and let a lease be lost (not with -nodes)")
-	flag.StringVar(&s.picture, "svg", "", "`file` to draw the spans of the first round into")
+	flag.StringVar(&s.picture, "svg", "", "`file` to draw a wait of the first round into")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, &s)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -45,22 +46,61 @@ func TestTheStoryNamesTheTraceThatEachRequestWaitedBehind(t *testing.T) {
 
 	drawing, err := os.ReadFile(file)
 	require.NoError(t, err)
-	decoder, links := xml.NewDecoder(bytes.NewReader(drawing)), 0
+	texts, arrows := drawn(t, drawing)
+	assert.Equal(t, []string{
+		"Why did POST /invoices/4711 take 1.60 s?",
+		"checkout", "trace " + pay[1][:8] + "…", "POST /orders/4711/pay", "checkout holds the lock for 1.30 s",
+		"billing", "trace " + invoice[1][:8] + "…", "POST /invoices/4711", "billing waits for 1.20 s", "billing works",
+	}, texts[:10], "one story, in the order of reading")
+	require.Len(t, arrows, 2, "the link and the release")
+	assert.Less(t, arrows[0].to, arrows[0].from, "the link leads back in time")
+	assert.InDelta(t, arrows[1].from, arrows[1].to, 0, "the release wakes at once")
+	assert.Less(t, arrows[0].from, arrows[1].from, "the arrows do not cross")
+}
+
+func TestARoundWithoutAWaitHasNoPicture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "traces.svg")
+	require.ErrorContains(t, draw(file, nil), "no request waited for another service")
+	assert.NoFileExists(t, file)
+}
+
+// arrow is where an arrow begins and ends on the time axis.
+type arrow struct{ from, to float64 }
+
+// drawn returns the texts and the arrows of a picture, which has to be well-formed.
+func drawn(t *testing.T, picture []byte) (texts []string, arrows []arrow) {
+	t.Helper()
+	decoder := xml.NewDecoder(bytes.NewReader(picture))
 	for {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
-			break
+			return texts, arrows
 		}
 		require.NoError(t, err, "well-formed")
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "path" {
-			for _, a := range e.Attr {
-				if a.Name.Local == "class" && a.Value == "link" {
-					links++
-				}
+		element, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		switch element.Name.Local {
+		case "text":
+			var text string
+			require.NoError(t, decoder.DecodeElement(&text, &element))
+			texts = append(texts, text)
+		case "path":
+			var path struct {
+				Class string `xml:"class,attr"`
+				D     string `xml:"d,attr"`
+			}
+			require.NoError(t, decoder.DecodeElement(&path, &element))
+			if path.Class == "arrow" {
+				var a arrow
+				var y1, y2 float64
+				_, err := fmt.Sscanf(path.D, "M%f,%f L%f,%f", &a.from, &y1, &a.to, &y2)
+				require.NoError(t, err, path.D)
+				arrows = append(arrows, a)
 			}
 		}
 	}
-	assert.Equal(t, strings.Count(text, "behind ")+1, links, "one for each wait, and one in the legend")
 }
 
 func TestSpansThatAreNotReceivedAreAnError(t *testing.T) {
