@@ -338,6 +338,10 @@ failover-picture: ## Draw docs/failover.svg from the events of one run of exampl
 trace-picture: tracing ## Draw docs/traces.svg from the spans of one run of examples/tracing.
 	bin/tracing -endpoint none -svg docs/traces.svg
 
+.PHONY: cli-picture
+cli-picture: deps ## Draw docs/cli.svg from what the command prints on three throwaway servers.
+	scripts/recording.sh
+
 .PHONY: fmt
 fmt: ## Format all Go files.
 	gofmt -s -w .
