@@ -112,8 +112,10 @@ func (p *picture) x(t time.Time) float64 {
 	return plotLeft + float64(t.Sub(p.began))/float64(p.perPixel)
 }
 
+func (p *picture) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
+
 func (p *picture) print(x float64, y int, anchor, class, text string) {
-	fmt.Fprintf(p, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\" class=\"%s\">%s</text>\n", x, y, anchor, class, html.EscapeString(text))
+	p.printf("<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\" class=\"%s\">%s</text>\n", x, y, anchor, class, html.EscapeString(text))
 }
 
 // lane draws the names of a service and its trace, and the request's span.
@@ -127,7 +129,7 @@ func (p *picture) lane(v *visit, request, lock int) {
 // bar draws a span, and a text on it.
 func (p *picture) bar(class string, s sdktrace.ReadOnlySpan, y int, text string) {
 	x, end := p.x(s.StartTime()), p.x(s.EndTime())
-	fmt.Fprintf(p, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" class=\"%s\"><title>%s %v, trace %s span %s</title></rect>\n",
+	p.printf("<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" class=\"%s\"><title>%s %v, trace %s span %s</title></rect>\n",
 		x, y, max(end-x, 4), barHeight, class, html.EscapeString(s.Name()), lengthOf(s), s.SpanContext().TraceID(), s.SpanContext().SpanID())
 	if text == "" {
 		return
@@ -140,15 +142,15 @@ func (p *picture) bar(class string, s sdktrace.ReadOnlySpan, y int, text string)
 }
 
 func (p *picture) arrow(x1 float64, y1 int, x2 float64, y2 int) {
-	fmt.Fprintf(p, "<path d=\"M%.1f,%d L%.1f,%d\" class=\"arrow\"/>\n", x1, y1, x2, y2)
+	p.printf("<path d=\"M%.1f,%d L%.1f,%d\" class=\"arrow\"/>\n", x1, y1, x2, y2)
 }
 
 // axis draws the time axis, which begins at the holder's request.
 func (p *picture) axis(length time.Duration, y int) {
-	fmt.Fprintf(p, "<path d=\"M%d,%d H%d\" class=\"axis\"/>\n", plotLeft, y, plotEnd)
+	p.printf("<path d=\"M%d,%d H%d\" class=\"axis\"/>\n", plotLeft, y, plotEnd)
 	for at := time.Duration(0); at <= length; at += 500 * time.Millisecond {
 		x := p.x(p.began.Add(at))
-		fmt.Fprintf(p, "<path d=\"M%.1f,%d v5\" class=\"axis\"/>\n", x, y)
+		p.printf("<path d=\"M%.1f,%d v5\" class=\"axis\"/>\n", x, y)
 		p.print(x, y+20, "middle", "quiet", fmt.Sprintf("%.3g s", at.Seconds()))
 	}
 }
@@ -159,7 +161,7 @@ func (p *picture) legend(y int) {
 	for _, entry := range []struct{ class, text string }{
 		{"request", "the request's span"}, {"acquire", "quorumlock.acquire"}, {"hold", "quorumlock.hold"},
 	} {
-		fmt.Fprintf(p, "<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"14\" class=\"%s\"/>\n", x, y-12, entry.class)
+		p.printf("<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"14\" class=\"%s\"/>\n", x, y-12, entry.class)
 		p.print(x+22, y, "start", "quiet", entry.text)
 		x += 180
 	}
