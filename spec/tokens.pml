@@ -25,7 +25,7 @@
  * LOSS (with PASS): a node loses its data or goes back to older data, once;
  * LEAN: attempts also ask the lean way: one step makes the lock and moves
  * the register, a later one reads the base and the marker, and only then it counts. A
- * node forgets its register, once, and raises its base. With PASS only attempt 0 is lean.
+ * node forgets its register, once, and raises its base. Attempt 0 is lean; LEANBOTH: all are.
  */
 
 #define NODES 3
@@ -117,16 +117,21 @@ bool saved;
 #ifdef LEAN
 byte base[NODES];		/* no register is below it */
 bool forgot;			/* a node has forgotten its register */
-#ifdef PASS
-#define ISLEAN(a) ((a) == 0)
-#else
+#ifdef LEANBOTH
 #define ISLEAN(a) true
+#else
+#define ISLEAN(a) ((a) == 0)
 #endif
 bool lean[NODES];		/* the lock was made the lean way */
-bool made[ATTEMPTS * NODES];	/* the base and the marker behind it are still to be read */
+/* The lean request of an attempt to a node, of which there is one: */
+#define NOT_ARRIVED 0
+#define MADE 1		/* the base and the marker behind it are still to be read */
+#define READ 2		/* they are read, and it counted */
+#define SPENT 3		/* it made no lock, or is no vote, or its answer is lost */
+byte made[ATTEMPTS * NODES];
 #define REGISTER(j) (base[j] > value[j] -> base[j] : value[j])
-#define PENDING(a) (made[LINK(a, 0)] || made[LINK(a, 1)] || made[LINK(a, 2)])
-#define MARKS(j) (base[j] * 8 + lean[j] * 4 + made[LINK(0, j)] * 2 + made[LINK(1, j)])
+#define PENDING(a) (made[LINK(a, 0)] == MADE || made[LINK(a, 1)] == MADE || made[LINK(a, 2)] == MADE)
+#define MARKS(j) (base[j] * 32 + lean[j] * 16 + made[LINK(0, j)] * 4 + made[LINK(1, j)])
 #else
 #define REGISTER(j) value[j]
 #define PENDING(a) false
@@ -305,13 +310,14 @@ inline make(a, j)
 {
 	drop(j);
 	owner[j] = 0; lean[j] = false;
+	made[LINK(a, j)] = SPENT;
 	if
 #ifdef MUTANT_LEAN_COUNTS_WHAT_STANDS	/* A register that stands at the proposal counts as moved. */
 	:: value[j] <= proposal[a] ->
 #else
 	:: value[j] < proposal[a] ->
 #endif
-		owner[j] = a + 1; lean[j] = true; made[LINK(a, j)] = true;
+		owner[j] = a + 1; lean[j] = true; made[LINK(a, j)] = MADE;
 #ifdef PASS
 		shown[j] = proposal[a];
 #endif
@@ -332,13 +338,13 @@ inline make(a, j)
 /* The base and the marker are read behind it. An acquisition whose lock is no vote asks again with the usual script,
    which deletes the lock first: this is an acquire. */
 #ifdef MUTANT_LEAN_IGNORES_THE_BASE
-#define LOOKS(a, j) (made[LINK(a, j)] && VOTES(j))
+#define LOOKS(a, j) (made[LINK(a, j)] == MADE && VOTES(j))
 #else
-#define LOOKS(a, j) (made[LINK(a, j)] && base[j] < proposal[a] && VOTES(j))
+#define LOOKS(a, j) (made[LINK(a, j)] == MADE && base[j] < proposal[a] && VOTES(j))
 #endif
 inline look(a, j)
 {
-	made[LINK(a, j)] = false;
+	made[LINK(a, j)] = READ;
 	y = proposal[a];
 	record(a, j, MOVED(y), y - 1);
 	y = 0;
@@ -484,7 +490,16 @@ inline grant(a, i, k)
 #ifdef MUTANT_CONFIRM_IN_QUARANTINE	/* A quarantined node confirms the t of older data. */
 #define CONFIRMS(j) (OURS(0, j) && shown[j] == top)
 #else
-#define CONFIRMS(j) (OURS(0, j) && shown[j] == top && VOTES(j))
+#ifdef MUTANT_LEAN_PROVES	/* A lock that the lean way has made confirms, whether it was a vote or not. */
+#define SOUND(j) true
+#else
+#ifdef LEAN
+#define SOUND(j) (!lean[j] || made[LINK(0, j)] == READ)
+#else
+#define SOUND(j) true
+#endif
+#endif
+#define CONFIRMS(j) (OURS(0, j) && shown[j] == top && VOTES(j) && SOUND(j))
 #endif
 #endif
 #define MAYEXTEND(j) (phase[0] == GRANTED && waiter != SERVED && confirmed[j] != CONFIRMS(j))
@@ -561,9 +576,9 @@ inline restart(j)
 
 #ifdef LEAN
 #define FORLEAN(a, j) \
-	:: d_step { ISLEAN(a) && phase[a] != IDLE && !made[LINK(a, j)] -> make(a, j) } \
+	:: d_step { ISLEAN(a) && phase[a] != IDLE && made[LINK(a, j)] == NOT_ARRIVED -> make(a, j) } \
 	:: d_step { LOOKS(a, j) -> look(a, j) } \
-	:: d_step { made[LINK(a, j)] -> made[LINK(a, j)] = false; canonical() }
+	:: d_step { made[LINK(a, j)] == MADE -> made[LINK(a, j)] = SPENT; canonical() }
 #else
 #define FORLEAN(a, j)
 #endif
