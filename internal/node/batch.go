@@ -197,9 +197,12 @@ func (c *courier) pack(t *transfer) {
 		t.loads, c.greeter.script.lost = 1, false
 		t.commands = append(t.commands, c.greeter.script.load(c.client))
 	}
-	if t.marker = c.greeter.head("").marker; c.greeter.script.lean.runs(t.batch, t.marker) {
-		t.lean, t.commands = true, c.greeter.script.leanCall(t.commands, c.client, t.batch[0].req, c.meter.lockEnds(t.steady, t.batch[0].req))
-		return
+	if c.greeter.script.lean.runs(t.batch) {
+		// Where the node is not asked for a vote, a lock would be made all the same.
+		if t.marker = c.greeter.head("").marker; t.marker != quarantineMarker || !t.batch[0].asks() {
+			t.lean, t.commands = true, c.greeter.script.leanCall(t.commands, c.client, t.batch[0].req, c.meter.lockEnds(t.steady, t.batch[0].req))
+			return
+		}
 	}
 	sent := wire.Micros(t.steady)
 	// All calls or none: one that is declined would run after the others.
@@ -211,8 +214,7 @@ func (c *courier) pack(t *transfer) {
 	}
 }
 
-// deliver reads the reply to one call and delivers the answers.
-// results begins with it.
+// deliver reads the reply to one call, with which results begins, and delivers the answers.
 func (c *courier) deliver(t *transfer, entries []entry, part call, results []rueidis.RedisResult) {
 	all, failure := c.answers(t, entries, part, results)
 	declined := all.Declined() && !part.whole
@@ -280,7 +282,7 @@ func (c *courier) answers(t *transfer, entries []entry, part call, results []rue
 // leanAnswer returns the answer to the operation of a lean call: done, or one that leaves it to the usual script.
 func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResult) (wire.Answers, wire.Reply) {
 	s := &c.greeter.script
-	made, look, err := s.lean.read(e.req, results)
+	made, look, err := s.readLean(e.req, results)
 	if look != nil {
 		c.meter.observe(look.Clock, t.steady, t.received, c.greeter.stepped)
 	}
@@ -289,7 +291,7 @@ func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResul
 			return answers, failure
 		}
 	}
-	counts := look != nil && look.Counts(e.req.Proposal(), s.lean.ahead, t.marker)
+	counts := look != nil && look.Counts(e.req.Proposal(), t.marker)
 	switch {
 	case made == 1 && (counts || e.req.Kind == wire.Release):
 		return wire.AnswerOf("1"), wire.Reply{}

@@ -27,16 +27,11 @@ type lean struct {
 	digest string           // of wire.Lean, "" while it is not loaded
 	rests  bool             // it has declined an operation, and is used again from the next greeting on
 	near   bool             // the last round trip was shorter than leanBelow
-	ahead  int64            // how far a register may move ahead of the node's clock, µs; 0 without fencing
 	looks  rueidis.Commands // behind an acquisition, nil before the first one
 }
 
-// runs reports whether the lean way may run the entries: a single one, and no acquisition where the node is not asked
-// for a vote, because a lock would be made all the same.
-func (l *lean) runs(entries []entry, marker string) bool {
-	if len(entries) == 1 && entries[0].asks() && marker == quarantineMarker {
-		return false
-	}
+// runs reports whether the lean way may run the entries: a single one.
+func (l *lean) runs(entries []entry) bool {
 	return l.digest != "" && !l.rests && l.near && len(entries) == 1 && !entries[0].declined && entries[0].req.Lean()
 }
 
@@ -46,8 +41,8 @@ func (s *script) leanCall(commands rueidis.Commands, client rueidis.Client, req 
 	if req.Kind == wire.Release {
 		return append(commands, client.B().Arbitrary("EVALSHA", s.lean.digest, "2", lock, s.hintKey).Args(args...).Build())
 	}
-	if s.lean.ahead > 0 {
-		commands = append(commands, client.B().Arbitrary("EVALSHA", s.lean.digest, "2", lock, s.registersKey, args[0], args[1], ends, args[4]).Build())
+	if s.capText != "" {
+		commands = append(commands, client.B().Arbitrary("EVALSHA", s.lean.digest, "2", lock, s.registersKey, args[0], args[1], ends, args[4], s.capText).Build())
 	} else {
 		commands = append(commands, client.B().Arbitrary("SET", lock, args[1], "NX", "PXAT", ends).Build())
 	}
@@ -68,10 +63,10 @@ func (m *meter) lockEnds(sent clock.Steady, req *wire.Request) string {
 	return strconv.FormatInt(int64((time.Duration(sent)+m.offset.High(sent)+life+ms-1)/ms), 10)
 }
 
-// read returns what the replies to a lean call say: whether it is done, and what was read behind it, nil if it could not be
+// readLean returns what the replies to a lean call say: whether it is done, and what was read behind it, nil if it could not be
 // read or nothing was made.
-func (l *lean) read(req *wire.Request, results []rueidis.RedisResult) (made int64, look *wire.Look, err error) {
-	if req.Kind == wire.Release || l.ahead > 0 {
+func (s *script) readLean(req *wire.Request, results []rueidis.RedisResult) (made int64, look *wire.Look, err error) {
+	if req.Kind == wire.Release || s.capText != "" {
 		made, err = results[0].ToInt64()
 	} else if err = results[0].Error(); err == nil { // of SET
 		made = 1
@@ -99,15 +94,14 @@ func readLook(results []rueidis.RedisResult) *wire.Look {
 			return nil
 		}
 	}
-	time, err := results[1].ToArray()
-	if err != nil || len(time) != 2 {
+	reply, err := results[1].ToArray()
+	if err != nil || len(reply) != 2 {
 		return nil
 	}
-	seconds, err := time[0].AsInt64()
-	micros, wrong := time[1].AsInt64()
-	if err != nil || wrong != nil {
+	clock, ok := wire.Integers(reply)
+	if !ok {
 		return nil
 	}
-	look.Clock = seconds*1e6 + micros
+	look.Clock = clock[0]*1e6 + clock[1]
 	return look
 }

@@ -38,7 +38,7 @@ func newScript(cfg *Config) script {
 		markerKey: wire.GuardKey(cfg.Prefix), listsKey: wire.ListsKey(cfg.Prefix), inUseKey: wire.InUseKey(cfg.Prefix), channels: wire.WakeChannel(cfg.Prefix, ""),
 	}
 	if cfg.Cap > 0 {
-		s.capText, s.lean.ahead = wire.Micros(cfg.Cap), cfg.Cap.Microseconds()
+		s.capText = wire.Micros(cfg.Cap)
 	}
 	s.flags = "w"
 	if cfg.Only {

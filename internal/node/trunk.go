@@ -69,7 +69,7 @@ func (ts *trunks) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.C
 		ts.open[addr] = t
 		ts.runs.Go(t.run)
 	}
-	s := &share{trunk: t}
+	s := &share{trunk: t, began: time.Now()}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	t.shares[s] = struct{}{}
 	ts.mu.Unlock()
@@ -152,6 +152,8 @@ type share struct {
 	reset    atomic.Bool            // what was sent and has not arrived must not arrive
 	lost     atomic.Pointer[func()] // called when the trunk ends
 	limit    *time.Timer            // ends a trunk that does not answer
+	due      atomic.Int64           // when the answer is overdue, ns since began; 0 while no request is under way
+	began    time.Time
 }
 
 // onEnd makes the trunk call lost when it ends: at once, if it has ended.
@@ -205,8 +207,28 @@ func (s *share) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// expect begins the wait for the answer to a request.
+func (s *share) expect() {
+	s.due.Store(int64(time.Since(s.began) + answerTimeout))
+	s.limit.Reset(answerTimeout)
+}
+
+// answered ends it.
+func (s *share) answered() {
+	s.due.Store(0)
+	s.limit.Stop()
+}
+
 // overdue ends a trunk whose server has not answered in time. A process that is late itself first reads what has come.
 func (s *share) overdue() {
+	due := s.due.Load()
+	if due == 0 { // it has just been answered
+		return
+	}
+	if left := time.Duration(due) - time.Since(s.began); left > 0 { // and another one is under way
+		s.limit.Reset(left)
+		return
+	}
 	if unread, _ := s.trunk.conns.peek(); unread {
 		s.limit.Reset(lateRead)
 		return

@@ -200,3 +200,17 @@ func TestADialThatFailsConcernsEachNodeThatWaitsForIt(t *testing.T) {
 	pending.Wait()
 	assert.Empty(t, s.cluster.requests.open)
 }
+
+// A limit may fire while its answer arrives: that must not end a trunk that others use.
+func TestALimitThatFiresWithTheAnswerEndsNoSharedConnection(t *testing.T) {
+	s := &share{trunk: &trunk{}, began: time.Now(), limit: time.NewTimer(time.Hour)}
+	defer s.limit.Stop()
+	s.overdue()
+	assert.False(t, s.trunk.silent.Load(), "answered")
+	s.expect()
+	s.overdue()
+	assert.False(t, s.trunk.silent.Load(), "the next request has its time")
+	s.due.Store(1)
+	s.overdue()
+	assert.True(t, s.trunk.silent.Load())
+}

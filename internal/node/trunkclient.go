@@ -49,9 +49,9 @@ func (c *trunkClient) Do(_ context.Context, command rueidis.Completed) rueidis.R
 	if err != nil {
 		return rueidis.NewErrorResult(err)
 	}
-	s.limit.Reset(answerTimeout)
+	s.expect()
 	r := s.trunk.client.Do(s.life, command)
-	s.limit.Stop()
+	s.answered()
 	if err := r.NonRedisError(); err != nil {
 		return rueidis.NewErrorResult(c.failed(s, err))
 	}
@@ -67,9 +67,9 @@ func (c *trunkClient) DoMulti(_ context.Context, commands ...rueidis.Completed) 
 		}
 		return results
 	}
-	s.limit.Reset(answerTimeout)
+	s.expect()
 	results = s.trunk.client.DoMulti(s.life, commands...)
-	s.limit.Stop()
+	s.answered()
 	for i, r := range results {
 		if err := r.NonRedisError(); err != nil {
 			results[i] = rueidis.NewErrorResult(c.failed(s, err))

@@ -18,19 +18,16 @@ type Look struct {
 }
 
 // Counts reports whether a lock that a lean acquisition has made is a vote, as the usual script would have granted it:
-// the data is what the client knows, the prefix has no queue, and the register has moved to the proposal, above the base and
-// not far ahead of the node's clock. ahead is how far, µs; 0 without fencing.
-func (l *Look) Counts(proposal string, ahead int64, marker string) bool {
+// the data is what the client knows, the prefix has no queue, and the register has moved to the proposal from below, also
+// from the base. Without fencing the proposal is "0", and moves nothing.
+func (l *Look) Counts(proposal, marker string) bool {
 	if l.Hint != "" || l.Marker != marker {
 		return false
 	}
-	if ahead == 0 {
+	if proposal == "0" || l.Base == "" {
 		return true
 	}
-	base, missing := int64(0), l.Base == ""
-	t, err := strconv.ParseInt(proposal, 10, 64)
-	if err == nil && !missing {
-		base, err = strconv.ParseInt(l.Base, 10, 64)
-	}
-	return err == nil && base < t && t <= l.Clock+ahead
+	base, err := strconv.ParseInt(l.Base, 10, 64)
+	t, wrong := strconv.ParseInt(proposal, 10, 64)
+	return err == nil && wrong == nil && base < t
 }

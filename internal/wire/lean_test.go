@@ -10,28 +10,26 @@ import (
 
 // The lean way counts what the usual script would have granted at once.
 func TestWhichLeanAcquisitionIsAVote(t *testing.T) {
-	const proposal, ahead = "1000", 100
-	sound := wire.Look{Base: "999", Marker: "m", Clock: 900}
+	const proposal = "1000"
+	sound := wire.Look{Base: "999", Marker: "m"}
 	for name, c := range map[string]struct {
 		change func(*wire.Look)
 		counts bool
 	}{
-		"sound":                            {func(*wire.Look) {}, true},
-		"no base":                          {func(l *wire.Look) { l.Base = "" }, true},
-		"the base is at the proposal":      {func(l *wire.Look) { l.Base = "1000" }, false},
-		"the base is above it":             {func(l *wire.Look) { l.Base = "1001" }, false},
-		"the base is no number":            {func(l *wire.Look) { l.Base = "nan" }, false},
-		"a queue":                          {func(l *wire.Look) { l.Hint = "1" }, false},
-		"another marker":                   {func(l *wire.Look) { l.Marker = "n" }, false},
-		"no marker":                        {func(l *wire.Look) { l.Marker = "" }, false},
-		"the proposal is too far ahead":    {func(l *wire.Look) { l.Clock = 899 }, false},
-		"the proposal is behind the clock": {func(l *wire.Look) { l.Clock = 5000 }, true},
+		"sound":                       {func(*wire.Look) {}, true},
+		"no base":                     {func(l *wire.Look) { l.Base = "" }, true},
+		"the base is at the proposal": {func(l *wire.Look) { l.Base = "1000" }, false},
+		"the base is above it":        {func(l *wire.Look) { l.Base = "1001" }, false},
+		"the base is not a number":    {func(l *wire.Look) { l.Base = "nan" }, false},
+		"a queue":                     {func(l *wire.Look) { l.Hint = "1" }, false},
+		"another marker":              {func(l *wire.Look) { l.Marker = "n" }, false},
+		"no marker":                   {func(l *wire.Look) { l.Marker = "" }, false},
 	} {
 		look := sound
 		c.change(&look)
-		assert.Equal(t, c.counts, look.Counts(proposal, ahead, "m"), name)
+		assert.Equal(t, c.counts, look.Counts(proposal, "m"), name)
 	}
-	assert.False(t, sound.Counts("x", ahead, "m"), "a proposal that is no number")
-	assert.True(t, (&wire.Look{Base: "x", Marker: "m"}).Counts("0", 0, "m"), "without fencing there are no registers")
-	assert.False(t, (&wire.Look{Hint: "1"}).Counts("0", 0, ""), "a queue counts without fencing as well")
+	assert.False(t, sound.Counts("x", "m"), "a proposal that is not a number")
+	assert.True(t, (&wire.Look{Base: "x", Marker: "m"}).Counts("0", "m"), "without fencing there are no registers")
+	assert.False(t, (&wire.Look{Hint: "1"}).Counts("0", ""), "a queue counts without fencing as well")
 }

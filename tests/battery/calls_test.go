@@ -30,7 +30,7 @@ var arguments = map[string]int{
 }
 
 // leanArguments are those of the lean script.
-var leanArguments = map[string]int{"acquire": 3, "release": 1}
+var leanArguments = map[string]int{"acquire": 4, "release": 1}
 
 const (
 	shared = 5 // keys before those of the locks

@@ -204,12 +204,12 @@ func (s *server) lean(o *sim.Operation, at int64, knows string) (done bool, err 
 		if err != nil {
 			return false, err
 		}
-		look := wire.Look{Base: known[0], Hint: known[1], Marker: known[2], Clock: at}
-		if !look.Counts(args[4], ahead.Microseconds(), knows) || at > o.NotAfter {
+		look := wire.Look{Base: known[0], Hint: known[1], Marker: known[2]}
+		if !look.Counts(args[4], knows) || at > o.NotAfter {
 			return false, nil
 		}
 		keys = []string{s.keyOf(o), s.settings[0]}
-		args = []string{args[0], args[1], micros(at/1000 + ttl.Milliseconds()), args[4]}
+		args = []string{args[0], args[1], micros(at/1000 + ttl.Milliseconds()), args[4], micros(ahead.Microseconds())}
 	}
 	made, err := rueidis.NewLuaScript(wire.Lean).Exec(background, s.client, keys, args).AsInt64()
 	return made == 1, err

@@ -140,17 +140,17 @@ func lean(r *rig, o op) (answer any, unproven bool) {
 		}
 		return reply, false
 	}
-	reply, err := r.server.Do("EVAL", wire.Lean, "2", o.key, r.registers, o.args[0], o.args[1], micros(r.micros()/1000+60_000), o.args[4])
+	reply, err := r.server.Do("EVAL", wire.Lean, "2", o.key, r.registers, o.args[0], o.args[1], micros(r.micros()/1000+60_000), o.args[4], r.capText)
 	if err != nil || reply != int64(1) {
 		return Declined, false
 	}
-	look := wire.Look{Clock: r.micros()}
+	look := wire.Look{}
 	known, ok := r.admin("MGET", r.base, r.hint, r.marker).([]any)
 	require.True(r, ok)
 	for i, text := range []*string{&look.Base, &look.Hint, &look.Marker} {
 		*text, _ = known[i].(string)
 	}
-	if !look.Counts(o.args[4], Ahead.Microseconds(), r.known) {
+	if !look.Counts(o.args[4], r.known) {
 		return Declined, true
 	}
 	return int64(1), false
