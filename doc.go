@@ -39,7 +39,7 @@
 //   - No deadlock: the keys of a dead holder expire.
 //
 // With [WithRestartGuard], a node that was restarted, flushed or failed over does not count as lost data: it
-// grants no locks until every lease that it may have forgotten has ended. docs/safety.md has the proofs.
+// grants no locks until every lease that it may have forgotten has ended. docs/safety.md has the argument.
 //
 // # What it does not promise
 //

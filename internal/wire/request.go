@@ -160,7 +160,11 @@ func (r *Request) MarkRefused(node uint32) { r.refused.Or(node) }
 func (r *Request) MarkUnproven(nodes uint32) { r.unproven.Or(nodes) }
 
 // ClearUnproven records that nodes have no such lock any more.
-func (r *Request) ClearUnproven(nodes uint32) { r.unproven.And(^nodes) }
+func (r *Request) ClearUnproven(nodes uint32) {
+	if r.Unproven(nodes) { // hardly ever, and each answer asks
+		r.unproven.And(^nodes)
+	}
+}
 
 // Unproven reports whether one of these nodes may have a lock of this acquisition which is no vote.
 func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
