@@ -164,7 +164,8 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 // read has met the alert, which the kernel still has.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	if _, secure := c.Conn.(*tls.Conn); err != nil && secure && c.SetReadDeadline(time.Now().Add(alertTimeout)) == nil {
+	ended := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	if _, secure := c.Conn.(*tls.Conn); ended && secure && c.SetReadDeadline(time.Now().Add(alertTimeout)) == nil {
 		var refused *wire.ConfigError
 		if _, alert := c.Conn.Read(make([]byte, 1)); errors.As(refusedTLS(alert), &refused) {
 			err = refused
@@ -176,8 +177,10 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 // lastLook is how long past its deadline a connection is read for what has already come.
 const lastLook = time.Millisecond
 
-// alertTimeout is how long a connection that has ended is read for an alert.
-const alertTimeout = 10 * time.Millisecond
+// alertTimeout is how long a connection over which a write has failed is read for an alert. If it has
+// ended, the read ends at once. The bound is for a process that is late between the two: a read whose
+// deadline has passed looks at nothing.
+const alertTimeout = time.Second
 
 // Close ends the connection. rueidis calls it whatever the cause: no answer in time, an
 // error, or credentials that could not be renewed.
