@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -30,7 +31,9 @@ type early struct {
 // exchange is what a greeting asks at first, in one call, and the answers.
 type exchange struct {
 	commands   rueidis.Commands
-	loads      bool       // the commands load the scripts
+	loads      bool   // the commands load the scripts
+	trunk      *trunk // whose server has answered INFO, nil if the commands ask
+	infos      []rueidis.RedisResult
 	script     []question // what the last command asks, if it is a call of the script
 	entries    []entry
 	results    []rueidis.RedisResult
@@ -44,7 +47,13 @@ type exchange struct {
 // the same server with the same data and lists will ask. If the answers say otherwise, run asks again.
 func (g *greeter) prepare(sound bool) *exchange {
 	x := &exchange{loads: !g.conns.up(g.script.loadedOn)}
-	x.commands = g.questions(x.loads)
+	if x.trunk, _ = g.trunk(); x.trunk != nil {
+		_, now := g.cfg.Clock()
+		x.infos = x.trunk.facts.info(now, func() []rueidis.RedisResult {
+			return g.client.DoMulti(context.Background(), infos(g.client.B())...)
+		})
+	}
+	x.commands = g.questions(x.loads, x.trunk == nil)
 	x.asked, x.sent = g.cfg.Clock()
 	g.now = x.sent
 	if !sound || g.group.Watches() { // the script is not for a slot that moves
@@ -68,6 +77,9 @@ func (g *greeter) prepare(sound bool) *exchange {
 
 // answered takes the answers to an exchange. It returns those to all but the script.
 func (g *greeter) answered(x *exchange) []rueidis.RedisResult {
+	if x.trunk != nil {
+		x.results = slices.Concat(x.results[:1], x.infos, x.results[1:])
+	}
 	if x.script == nil {
 		return x.results
 	}

@@ -52,6 +52,9 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	g.now = x.received
 	if results[0].NonRedisError() == nil {
 		g.debt.answered()
+		if t, _ := g.trunk(); t != x.trunk { // it has ended, and the answers to INFO are of another server
+			return nil, vote.ErrReconnected
+		}
 	}
 	connection := g.conns.dialed.Load()
 
@@ -115,14 +118,21 @@ func (g *greeter) join() error {
 	return nil
 }
 
-// questions returns what a greeting asks at first. A connection that has loaded the scripts is asked for less.
-func (g *greeter) questions(loads bool) rueidis.Commands {
-	b := g.client.B()
-	commands := rueidis.Commands{
-		b.Time().Build(),
+// infos returns the commands whose answers identify reads.
+func infos(b rueidis.Builder) rueidis.Commands {
+	return rueidis.Commands{
 		b.Info().Section("server").Build(),
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
+	}
+}
+
+// questions returns what a greeting asks at first. A connection that has loaded the scripts is asked for less.
+func (g *greeter) questions(loads, info bool) rueidis.Commands {
+	b := g.client.B()
+	commands := rueidis.Commands{b.Time().Build()}
+	if info {
+		commands = append(commands, infos(b)...)
 	}
 	if loads {
 		commands = append(commands, b.ScriptLoad().Script(wire.Apply).Build(), b.ScriptLoad().Script(wire.Lean).Build())

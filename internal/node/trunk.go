@@ -246,6 +246,10 @@ type facts struct {
 	nodes   string     // the server's reply to CLUSTER NODES, "" for none
 	asked   clock.Validity
 
+	informing sync.Mutex // held while one asks
+	infos     []rueidis.RedisResult
+	informed  clock.Steady
+
 	probing sync.Mutex // held while one asks
 	probe   Identity   // that another connection has reached
 	probed  time.Time
@@ -262,6 +266,23 @@ func (f *facts) look(now func() clock.Validity, ask func() (string, error)) (nod
 		}
 	}
 	return f.nodes, f.asked, err
+}
+
+// info returns answers to INFO that were asked less than checkEvery ago. Those with an error are asked again.
+func (f *facts) info(now clock.Steady, ask func() []rueidis.RedisResult) []rueidis.RedisResult {
+	f.informing.Lock()
+	defer f.informing.Unlock()
+	if f.infos == nil || now.Sub(f.informed) >= checkEvery {
+		answers := ask()
+		for _, a := range answers {
+			if a.Error() != nil {
+				f.infos = nil
+				return answers
+			}
+		}
+		f.infos, f.informed = answers, now
+	}
+	return f.infos
 }
 
 // reached returns which server another connection has reached, within this time.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -213,4 +214,26 @@ func TestALimitThatFiresWithTheAnswerEndsNoSharedConnection(t *testing.T) {
 	s.due.Store(1)
 	s.overdue()
 	assert.True(t, s.trunk.silent.Load())
+}
+
+// The nodes of a trunk share its server's answers to INFO. They say nothing of a server that answers over the next one.
+func TestWhatASharedConnectionHasToldCountsForNoOther(t *testing.T) {
+	s := newSharers(t)
+	one := s.add()
+	readings, end := 0, 0
+	cfg := Config{Clock: func() (clock.Validity, clock.Steady) {
+		if readings++; readings == end {
+			s.server.MustDo("CLIENT", "KILL", "TYPE", "normal")
+			s.await("the trunk has ended", func() bool { return one.share.gone.Load() })
+		}
+		return clock.Validity(time.Hour), clock.Steady(time.Hour)
+	}}
+	n := New(cfg)
+	t.Cleanup(n.cancel)
+	one.watch, n.client = n.conns.watch, one.trunkClient
+	_, err := n.greeter.greet(false)
+	require.NotErrorIs(t, err, vote.ErrReconnected)
+	readings, end = 0, 2 // after INFO, before the rest
+	_, err = n.greeter.greet(false)
+	assert.ErrorIs(t, err, vote.ErrReconnected)
 }

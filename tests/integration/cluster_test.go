@@ -235,6 +235,26 @@ func TestAClientOfAClusterAsksEachSeedOnceForAllBuckets(t *testing.T) {
 	assert.LessOrEqual(t, asked()-before, int(time.Since(began)/failover.ConfirmEvery)+1)
 }
 
+// The five or six buckets of a server need INFO once in ten seconds, not each for itself.
+func TestAClientOfAClusterAsksEachServerOnceForAllBuckets(t *testing.T) {
+	c := startCluster(t)
+	for _, s := range c.Servers() {
+		s.MustDo("CONFIG", "RESETSTAT")
+	}
+	openCluster(t, rueidis.ClientOption{InitAddress: c.Addrs()[:5]})
+	time.Sleep(11 * time.Second)
+	for _, s := range c.Servers()[:3] {
+		stats, _ := s.MustDo("INFO", "commandstats").(string)
+		_, calls, _ := strings.Cut(stats, "cmdstat_info:calls=")
+		calls, _, _ = strings.Cut(calls, ",")
+		n, err := strconv.Atoi(calls)
+		require.NoError(t, err)
+		t.Log(n)
+		// Three sections at the start, and ten seconds later; two at each look for another server at the address.
+		assert.LessOrEqual(t, n, 2*3+2*2)
+	}
+}
+
 // The documented rights are enough, and an operator hears which one is missing.
 func TestTheRightsOfAClusterClient(t *testing.T) {
 	c := startCluster(t)
