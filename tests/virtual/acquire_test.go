@@ -304,11 +304,17 @@ func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
 		var done sync.WaitGroup
 		done.Go(func() { _, err := waits.Acquire(ctx, "job"); assert.Error(t, err) })
 		time.Sleep(500 * time.Millisecond) // its ticket is in the queues
-		_, err := asks.TryAcquire(background, "job")
-		require.ErrorIs(t, err, quorumlock.ErrHeld) // from here on it knows that the prefix has queues
-		asked, releases := map[string]bool{}, 0     // asked by owner
 		late := c.Nodes()[2]
+		for _, node := range c.Nodes()[:2] { // or the call may end before the third node is asked
+			node.Delay(10 * time.Millisecond)
+		}
+		_, err := asks.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld) // from here on it knows of each node that the prefix has queues
+		for _, node := range c.Nodes()[:2] {
+			node.Delay(0)
+		}
 		late.Delay(10 * time.Millisecond)
+		asked, releases := map[string]bool{}, 0 // asked by owner
 		late.Fail(func(args []string) bool {
 			for i, arg := range args[:len(args)-1] {
 				owner, _, _ := strings.Cut(args[i+1], " ")
