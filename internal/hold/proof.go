@@ -12,7 +12,7 @@ import (
 // Redis only while a quorum of them has: otherwise another client may have had the lock since.
 type proof struct {
 	nodes quorum.Set // that have shown both since the proof was last reset
-	// unproven are nodes that may show both though the acquisition was no vote there, see wire.Look: until a check moves
+	// unproven are nodes that may show both though the acquisition was no vote there, see vote.Look: until a check moves
 	// the token, what they show proves nothing.
 	unproven quorum.Set
 	// from is the earliest send time of a request whose answer counts: the last reset, or the

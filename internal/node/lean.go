@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -65,7 +66,7 @@ func (m *meter) lockEnds(sent clock.Steady, req *wire.Request) string {
 
 // readLean returns what the replies to a lean call say: whether it is done, and what was read behind it, nil if it could not be
 // read or nothing was made.
-func (s *script) readLean(req *wire.Request, results []rueidis.RedisResult) (made int64, look *wire.Look, err error) {
+func (s *script) readLean(req *wire.Request, results []rueidis.RedisResult) (made int64, look *vote.Look, err error) {
 	if req.Kind == wire.Release || s.capText != "" {
 		made, err = results[0].ToInt64()
 	} else if err = results[0].Error(); err == nil { // of SET
@@ -80,12 +81,12 @@ func (s *script) readLean(req *wire.Request, results []rueidis.RedisResult) (mad
 }
 
 // readLook reads the replies to MGET and TIME; nil if one of them has another shape.
-func readLook(results []rueidis.RedisResult) *wire.Look {
+func readLook(results []rueidis.RedisResult) *vote.Look {
 	known, err := results[0].ToArray()
 	if err != nil || len(known) != 3 {
 		return nil
 	}
-	look := &wire.Look{}
+	look := &vote.Look{}
 	for i, text := range []*string{&look.Base, &look.Hint, &look.Marker} {
 		if known[i].IsNil() {
 			continue

@@ -77,7 +77,7 @@ type Request struct {
 	sent      atomic.Uint32
 	// refused has a bit for each node that has answered that another owner has the lock.
 	refused atomic.Uint32
-	// unproven has a bit for each node that may have a lock of this acquisition which is no vote, see Lean.
+	// unproven has a bit for each node that may have a lock of this acquisition which is no vote, see vote.Look.
 	unproven atomic.Uint32
 	// generation counts the calls of Reset.
 	generation atomic.Uint32

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/sim"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
@@ -204,7 +205,7 @@ func (s *server) lean(o *sim.Operation, at int64, knows string) (done bool, err 
 		if err != nil {
 			return false, err
 		}
-		look := wire.Look{Base: known[0], Hint: known[1], Marker: known[2]}
+		look := vote.Look{Base: known[0], Hint: known[1], Marker: known[2]}
 		if !look.Counts(args[4], knows) || at > o.NotAfter {
 			return false, nil
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -144,7 +145,7 @@ func lean(r *rig, o op) (answer any, unproven bool) {
 	if err != nil || reply != int64(1) {
 		return Declined, false
 	}
-	look := wire.Look{}
+	look := vote.Look{}
 	known, ok := r.admin("MGET", r.base, r.hint, r.marker).([]any)
 	require.True(r, ok)
 	for i, text := range []*string{&look.Base, &look.Hint, &look.Marker} {
