@@ -36,6 +36,9 @@ type attempt struct {
 	firstBefore [maxNodes]int64 // the value before the vote
 	lastBefore  [maxNodes]int64 // the value before the counted move
 	wasRaised   quorum.Set
+
+	lean     quorum.Set // a lock that is no vote may be there, because the lean way was asked, and no answer says otherwise
+	unproven quorum.Set // such a lock is known to be possible
 }
 
 // try begins an attempt: it asks every node.
@@ -124,6 +127,7 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 		m.op, m.holder = opResume, c.from
 	}
 	c.limit(i, &m, bound)
+	c.goLean(i, &m)
 	c.request(i, &m)
 	return true
 }
@@ -131,7 +135,7 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 // answered handles a node's answer to the attempt.
 func (c *client) answered(i int, m *message, now time.Duration) {
 	switch {
-	case m.answer == granted && !c.counts(i, m):
+	case m.answer == granted && !c.counts(i, m), m.answer == unknown:
 		c.ballot.Fail(i)
 	case m.answer == granted:
 		c.vote(i, m)

@@ -173,6 +173,14 @@ var plants = []Plant{
 	{ShorterAfterItsRound, Inside, overlap},
 	{AnswersAlike, Inside, overlap},
 	{NothingOvertakes, Inside, overlap},
+	{LeanOnOtherData, Inside, overlapOrToken},
+	{LeanBelowBase, Inside, token},
+	{LeanStands, Inside, token},
+	{LeanUncapped, Inside, token},
+	{LeanReadsFirst, Inside, overlapOrToken},
+	{LeanClockUnseen, Stepped, overlap},
+	{LeanRelativeEnds, Inside, leftover},
+	{LeanCountsAgain, Inside, token},
 }
 
 // Plants returns every planted bug. Each must be caught.

@@ -357,6 +357,9 @@ func (c *client) receive(e *event) {
 	if m.owner != c.owner || c.kept != 0 && m.issued < c.issuedFrom {
 		return // the attempt or lease is over, and its releases are on their way, or another attempt has its owner
 	}
+	if m.way != usualWay && c.readLean(i, m, now) {
+		return
+	}
 	if w.p.Trace != nil {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)
 	}

@@ -23,7 +23,7 @@ type Setting struct {
 
 // Operation is one operation. The fields that it does not have are 0.
 type Operation struct {
-	Name                string        // as the Lua has it; "detach" and "revoke" are kinds of mark
+	Name                string        // as the Lua has it; "detach" and "revoke" are kinds of mark, and "lean" is the acquisition of the lean script
 	TTL                 time.Duration // of the lock; 0 for that of the Setting
 	Client              int
 	Owner, From, Ticket uint32 // a revocation of readers has no owner
@@ -116,7 +116,7 @@ func (s *Script) Listens(client int, on bool) {
 func (s *Script) Lives(client int) bool { return s.w.clients[client].life == 0 }
 
 var driven = map[string]op{
-	"acquire": opAcquire, "wait": opAcquire, "permit": opAcquire, "extend": opExtend, "heal": opHeal, "raise": opRaise,
+	"acquire": opAcquire, "lean": opAcquire, "anew": opAcquire, "wait": opAcquire, "permit": opAcquire, "extend": opExtend, "heal": opHeal, "raise": opRaise,
 	"release": opRelease, "leave": opRelease, "back": opRelease, "pass": opPassOn, "detach": opDetach, "resume": opResume, "drop": opDrop,
 	"share": opAcquire | reads, "prolong": opExtend | reads, "restore": opHeal | reads, "align": opRaise | reads, "quit": opRelease | reads,
 }
@@ -133,6 +133,10 @@ func (s *Script) Run(o *Operation, wall time.Duration) (Outcome, []Message, *Vio
 		marker: n.marker, ofSlot: ofSlot{limit: int8(o.Limit)},
 	}
 	switch {
+	case o.Name == "lean":
+		m.way, m.ends = leanWay, (wall + w.config.terms.TTL).Milliseconds()
+	case o.Name == "anew":
+		m.way = anewWay
 	case o.Yields:
 		m.update = yields
 	case o.Stays:

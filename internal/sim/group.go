@@ -117,7 +117,9 @@ func (n *node) accepts(m *message) bool {
 			return false
 		}
 	}
-	n.answer(m, why, 0)
+	if m.step == 0 {
+		n.answer(m, why, 0)
+	}
 	return false
 }
 

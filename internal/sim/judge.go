@@ -265,6 +265,10 @@ func (j *judge) created(n *node, m *message) {
 	if !j.w.p.World.plain() {
 		return // the node's clock, by which the limit is checked, may step
 	}
+	if m.way == leanWay {
+		j.createdLean(n, m)
+		return
+	}
 	if m.op.plain() != opExtend {
 		latest := m.after/1000 + j.w.ttlOf(m).Milliseconds() + 1
 		if over := endOf(n, m) - latest; over > 0 {

@@ -21,6 +21,7 @@ type known struct {
 	owes    time.Duration // since when the node has owed an answer, by the steady clock; 0 if it owes none
 	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
+	rests   bool          // the lean way has declined, and is gone again from the next greeting on
 
 	marker marker    // of the restart guard
 	vote   vote.Vote // whether the node may vote
@@ -57,7 +58,9 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 	if m.answer != done || m.line != c.lineTo(i) || c.outdated(i, m) {
 		return // that connection has ended
 	}
+	k.rests = false
 	if k.line != m.line {
+		c.unproven |= c.lean & quorum.Set(0).With(i)
 		c.retryReleases(i)
 		c.listens(i, now) // its wake-ups were not received meanwhile
 	}
@@ -197,6 +200,9 @@ const drift = 0.01
 // observe reads the clock of a node from an answer. A step backward makes keys live
 // longer, which is safe. An answer that shows another marker has the node greeted again.
 func (c *client) observe(m *message, now time.Duration) {
+	if m.way == leanWay && (!m.read || c.w.bugs.has(LeanClockUnseen)) {
+		return // TIME was not read
+	}
 	sent := m.steady
 	if c.w.bugs.has(CommonStepUnseen) {
 		sent = m.sent

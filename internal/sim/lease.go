@@ -42,7 +42,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	c.top, c.token, c.next, c.lastToken, c.healed = v.top, v.first, v.first+1, v.latest, false
 	c.others, c.answeredAt = c.waiters, now
 	c.voted, c.check = c.ballot.Votes().Granted(), check{}
-	c.proof = proof{provenBy: c.ballot.Counted()}
+	c.proof = proof{provenBy: c.ballot.Counted() &^ c.unproven, unproven: c.unproven}
 	for i := range c.shown {
 		c.shown[i] = c.started
 	}

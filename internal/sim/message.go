@@ -64,6 +64,10 @@ type answer uint8
 
 const (
 	granted       answer = iota + 1 // acquire, resume
+	made                            // lean: there is a lock, and it has been read what decides whether it is a vote
+	notMade                         // lean: there is one already
+	behind                          // lean: the register is not below the proposal, or may not move so far
+	unknown                         // acquire: the lock may be made, and is no vote
 	taken                           // acquire, resume, extend, heal: another owner's, or reserved for another ticket
 	late                            // acquire, resume, heal, detach: arrived after its limit. Not applied
 	markerChanged                   // acquire, resume: the marker differs from the one that the client knows. Not applied
@@ -82,7 +86,7 @@ const (
 )
 
 var answerNames = [...]string{
-	"?", "granted", "taken", "late", "marker changed", "not connected", "not the master", "half moved", "confirmed", "confirmed without token",
+	"?", "granted", "made", "not made", "behind", "unknown", "taken", "late", "marker changed", "not connected", "not the master", "half moved", "confirmed", "confirmed without token",
 	"missing", "done", "not done", "reserved", "free", "next", "ask again",
 }
 
@@ -138,7 +142,28 @@ type message struct {
 	clock  int64  // reply: the node's clock, µs
 
 	ofSlot
+	ofLean
 	stamps
+}
+
+// way is how an acquisition is made.
+type way uint8
+
+const (
+	usualWay way = iota // by the script apply
+	leanWay             // by the lean script, and commands behind it
+	anewWay             // by apply, which deletes a lock of this owner first
+)
+
+// ofLean is what a message says about the lean way.
+type ofLean struct {
+	way  way
+	step int8   // commands of the batch that have run
+	read bool   // MGET has answered
+	hint bool   // it shows a queue
+	base int64  // and this base
+	seen marker // and this marker
+	ends int64  // of the lock, ms of the node's clock
 }
 
 // ofSlot is what a message says about slots.

@@ -268,6 +268,22 @@ const (
 	AnswersAlike
 	// NothingOvertakes counts on a longer TTL although earlier requests may still run.
 	NothingOvertakes
+	// LeanOnOtherData counts a lock of the lean way without a look at the marker.
+	LeanOnOtherData
+	// LeanBelowBase counts a lock of the lean way without a look at the base.
+	LeanBelowBase
+	// LeanStands makes a lock of the lean way whose register does not move.
+	LeanStands
+	// LeanUncapped moves a register in the lean way without the bound set by the node's clock.
+	LeanUncapped
+	// LeanReadsFirst reads what decides about a lock of the lean way in front of it.
+	LeanReadsFirst
+	// LeanClockUnseen does not read the clock behind a lock of the lean way.
+	LeanClockUnseen
+	// LeanRelativeEnds counts the life of a lock of the lean way from its arrival.
+	LeanRelativeEnds
+	// LeanCountsAgain asks for a lock of the lean way that is no vote as for one whose answer was lost.
+	LeanCountsAgain
 )
 
 var mutationNames = [...]string{
@@ -304,6 +320,14 @@ var mutationNames = [...]string{
 	"the answers to a release are not read",
 	"a half move is ignored",
 	"a shorter TTL counts after its round", "answers for another TTL count alike", "no renewal is overtaken",
+	"a lean lock on other data is a vote",
+	"a lean lock below the base is a vote",
+	"a lean lock moves nothing",
+	"a lean move has no bound by the node's clock",
+	"a lean acquisition reads in front of its lock",
+	"the clock behind a lean lock is not read",
+	"a late lean lock lives longer",
+	"a lean lock counts when it is asked for again",
 }
 
 // Mutations returns every planted bug.

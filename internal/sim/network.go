@@ -44,7 +44,7 @@ func (w *world) transmit(m *message, after time.Duration) {
 		return
 	}
 	w.deliver(l, m, after+w.delay(l))
-	if w.rng.IntN(1000) < c.repeat {
+	if w.rng.IntN(1000) < c.repeat && m.way == usualWay {
 		w.stats[Repeated]++
 		l.fault = w.now // a second copy can make a key where the first could not
 		w.deliver(l, m, after+w.delay(l))

@@ -158,6 +158,7 @@ type config struct {
 	votesMatch bool          // an extend, a raise and a heal compare the marker as well
 
 	guard     bool // the restart guard is on
+	alone     int  // acquisitions of eight that are alone in their batch, and go the lean way
 	known     bool // the restart guard has seen the nodes before
 	amnesia   bool // nodes may lose data: at a restart, and by a flush
 	stepAware bool // clients look for steps of the nodes' clocks

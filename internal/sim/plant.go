@@ -15,7 +15,7 @@ const Span = 25
 var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote, AlignsDown}
 
 // amnesic are the bugs that show when nodes lose their data.
-var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest, ResumesUnguarded, KeepOutlivesGuard}
+var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, LeanOnOtherData, LeanReadsFirst, LeanUncapped, ForgetsTheNewest, ResumesUnguarded, KeepOutlivesGuard}
 
 // unfair are the bugs that break only the order of the queue.
 var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree, PassesWriters}
@@ -46,6 +46,12 @@ var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded
 
 // ofTTLs are the bugs of leases whose TTL changes.
 var ofTTLs = []Mutation{ShorterAfterItsRound, AnswersAlike, NothingOvertakes}
+
+// ofTheLeanWay are the bugs of the lean way.
+var ofTheLeanWay = []Mutation{
+	LeanOnOtherData, LeanBelowBase, LeanStands, LeanUncapped, LeanReadsFirst,
+	LeanClockUnseen, LeanRelativeEnds, LeanCountsAgain,
+}
 
 // ofMoves are the bugs of moves of a slot that are taken back.
 var ofMoves = []Mutation{MovesIgnored}
@@ -102,6 +108,8 @@ func (m Mutation) configure(w *world, c *config) {
 		// Somebody always asks while others hold for long, and renewals are lost or late.
 		c.clients, c.backoffCap, c.hold, c.terms.MaxHold = usualClients, ttl/50, 4*ttl, 0
 		c.amnesia, c.guard, c.everyFlush, c.everyDown, c.queues, c.everyCut = false, false, 0, 0, 0, ttl
+	case m.among(ofTheLeanWay...):
+		m.leanOften(c)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -198,6 +206,31 @@ func (m Mutation) failOften(w *world, c *config) {
 	case w.bugs.has(GroupUnguarded):
 		c.guard = false
 	}
+}
+
+// leanOften makes a run in which most attempts go the lean way, because no client queues and greetings are frequent.
+func (m Mutation) leanOften(c *config) {
+	ttl := c.terms.TTL
+	c.alone = 7
+	switch m {
+	case LeanUncapped:
+		NoCap.restartInTurn(c)
+	case LeanBelowBase, LeanCountsAgain:
+		// Registers are dropped, and a proposal is below the base then.
+		c.everyTrim, c.misjudged, c.grain, c.hold, c.backoffCap = ttl/4, 3*ttl, 0, ttl/100, ttl/10
+	case LeanStands:
+		c.grain = 2 * ttl
+	case LeanReadsFirst:
+		c.everyTrim, c.misjudged, c.grain, c.hold, c.backoffCap = ttl/16, 3*ttl, 0, ttl/100, ttl/10
+		c.fifo = false // otherwise a release comes between the commands of its client, and that is noticed first
+	case LeanOnOtherData:
+		c.everyFlush, c.hold, c.fifo = ttl, 4*ttl, false
+	case LeanClockUnseen:
+		c.hold, c.terms.MaxHold = 4*ttl, 0
+	case LeanRelativeEnds:
+		c.slow = 200
+	}
+	c.clients, c.queues, c.everyCheck = usualClients, 0, ttl/4
 }
 
 // detachOften makes a run of holders that work for long and do not vanish.

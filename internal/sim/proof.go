@@ -14,6 +14,7 @@ type proof struct {
 	provenFrom   time.Duration           // requests sent before this instant of the validity clock prove nothing
 	shown        [maxNodes]time.Duration // true time at which the answered request of each node of provenBy was sent
 	proofResetAt time.Duration           // true time of the last reset
+	unproven     quorum.Set              // nodes that may show both though the acquisition was no vote there
 }
 
 // recordProof handles what a node shows about the lock, in answer to an extend or a heal. A
@@ -22,7 +23,7 @@ func (c *client) recordProof(i int, m *message) {
 	fresh := m.sent >= c.provenFrom || c.w.bugs.has(ResetOvertaken)
 	switch {
 	case m.op == opExtend && m.answer == confirmed:
-		if fresh {
+		if fresh && !(c.proof.unproven | c.lean).Has(i) {
 			c.shows(i, m.issued)
 		}
 	case m.answer == confirmed, m.answer == withoutToken:
@@ -144,7 +145,7 @@ func (c *client) mint(k *check, now time.Duration) {
 	w := c.w
 	c.others, c.answeredAt = k.others, now
 	if k.sent >= c.provenFrom || w.bugs.has(ResetOvertaken) {
-		c.provenBy, c.provenFrom = k.raised, k.sent
+		c.provenBy, c.provenFrom, c.proof.unproven = k.raised, k.sent, 0
 		for i := range c.shown {
 			c.shown[i] = k.issued
 		}

@@ -84,11 +84,6 @@ func (n *node) renews(m *message) bool {
 // heal knows.
 func (n *node) votes(m *message) bool { return !n.w.config.votesMatch || n.marker == m.marker }
 
-// lock creates the lock. It shows no token yet.
-func (n *node) lock(m *message, end int64) {
-	n.owner, n.reserved, n.form, n.shown, n.expires = m.owner, false, ownedForm, 0, end
-}
-
 // value returns the position that an attempt has to exceed.
 func (n *node) value() int64 { return max(n.register, n.base) }
 
@@ -140,9 +135,13 @@ func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	if w.permits.limit > 0 {
 		return permit(n, m, wall, end)
 	}
+	if m.way == leanWay {
+		return n.acquireLean(m, wall)
+	}
 	if shared(n) && trusts(n, m) {
 		vacate(n, wall)
 	}
+	n.dropOwn(m)
 	ours := alone(n, m)
 	forUs := n.reserved && m.ticket != 0 && (n.owner == m.ticket || bugs.has(ReservedForAnybody)) ||
 		bugs.has(ReservationOverwrites) && m.ticket != 0 && n.reservedFor == m.ticket ||

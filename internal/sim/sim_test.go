@@ -50,7 +50,7 @@ func TestOne(t *testing.T) {
 func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 	total := sweep(t, most, Params{World: Inside, Span: Span}, 3, 5)
 	mustHave(t, &total,
-		Grants, Raises, Passes, PassesRefused, Checks, CallersGone, TicketsCarried, LeftFree, Renewals, Missed, Heals, ProofResets, Releases, ReleaseRetries,
+		Grants, LeanVotes, LeanDeclined, LeanNoVotes, Raises, Passes, PassesRefused, Checks, CallersGone, TicketsCarried, LeftFree, Renewals, Missed, Heals, ProofResets, Releases, ReleaseRetries,
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
@@ -65,7 +65,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 // each client compares the clocks that the votes report with its own.
 func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	total := sweep(t, 2000, Params{World: Stepped, Span: Span}, 3, 5)
-	mustHave(t, &total, Grants, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
+	mustHave(t, &total, Grants, LeanVotes, LeanNoVotes, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
 		Quarantines, Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether, PermitsTogether)
 }
 
@@ -73,7 +73,7 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 // which clients count renewals without another confirmation. Old masters go on for longer.
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
-	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
+	mustHave(t, &total, Grants, LeanVotes, LeanNoVotes, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
 		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes, ReadersGranted, PermitsTogether,
 		HalfMoves, KeysGone, MovesMet, MovesSeen)
 }
@@ -81,7 +81,7 @@ func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, most, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
-	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
+	mustHave(t, &total, Grants, LeanVotes, LeanNoVotes, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
 		Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether, PermitsTogether)
 }
 
@@ -95,7 +95,7 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 // minority of the nodes does not answer.
 func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
 	total := sweep(t, most, Params{World: Together, Span: briefly}, 3, 4, 5)
-	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted, PermitsTogether)
+	mustHave(t, &total, Grants, LeanVotes, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted, PermitsTogether)
 }
 
 // A single node decides alone, and even numbers need more than half.

@@ -14,6 +14,9 @@ const (
 	Events
 	Attempts
 	Grants
+	LeanVotes
+	LeanDeclined
+	LeanNoVotes
 	Raises
 	Passes
 	PassesRefused
@@ -113,7 +116,7 @@ const (
 )
 
 var counterNames = [counters]string{
-	"runs", "events", "attempts", "grants", "raises", "local passes", "passes of a lost hold refused", "checks of a hold", "callers gone", "tickets carried by a release", "locks left free",
+	"runs", "events", "attempts", "grants", "lean votes", "lean acquisitions left to the usual script", "lean locks that were no vote", "raises", "local passes", "passes of a lost hold refused", "checks of a hold", "callers gone", "tickets carried by a release", "locks left free",
 	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "waits that missed a reservation and started over", "reservations taken by a lease",
 	"waits given up", "calls that asked once", "attempts that kept their votes", "waiters served in order",
 	"renewals", "missed rounds", "heals", "resets", "releases", "release retries",

@@ -43,6 +43,7 @@ type guests struct {
 	permits    permits    // and which ask for permits
 	moves      moves      // whose slots are half moved
 	ttls       ttls       // and whose leases get other TTLs
+	lean       rand.PCG   // which acquisitions go the lean way, and how long their commands take
 	deaf       rand.PCG   // which releases are of a client that no message reaches
 }
 
@@ -63,6 +64,7 @@ func (w *world) run(p Params) Result {
 	w.handles.reset(w)
 	w.readership.draw(&w.p, min(w.config.clients, w.handles.first), p.Mutation.among(ofReaders...))
 	w.permits.draw(&w.p, &w.config, w.handles.first == maxClients && w.readership.clients == 0, p.Mutation.among(ofPermits...))
+	w.drawLean()
 	w.ttls.draw(&w.p, &w.config, w.permits.limit == 0 && w.handles.first == maxClients, p.Mutation.among(ofTTLs...))
 	w.populate()
 	w.plan()

@@ -28,7 +28,9 @@ func outcome(o *sim.Operation, answer any) (sim.Outcome, error) {
 	code, single := answer.(int64)
 	parts, _ := answer.([]any)
 	switch o.Name {
-	case "acquire", "wait", "permit", "resume", "share":
+	case "lean":
+		out.Answer = map[int64]string{1: "made", 0: "not made", -1: "behind"}[code]
+	case "acquire", "anew", "wait", "permit", "resume", "share":
 		switch {
 		case single && code == 0:
 			out.Answer = "late"

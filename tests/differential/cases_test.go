@@ -91,7 +91,7 @@ func (s *shadow) run(args ...string) (any, error) {
 
 // counts are the arguments of each operation that the simulation has.
 var counts = map[string]int{
-	"acquire": 4, "wait": 7, "permit": 8, "resume": 5, "share": 6, "extend": 2, "prolong": 2, "heal": 4, "restore": 4, "raise": 2,
+	"acquire": 4, "anew": 4, "wait": 7, "permit": 8, "resume": 5, "share": 6, "extend": 2, "prolong": 2, "heal": 4, "restore": 4, "raise": 2,
 	"release": 1, "drop": 1, "leave": 4, "quit": 4, "back": 2, "mark": 5,
 }
 
@@ -190,14 +190,14 @@ func (o *one) parse(args ...string) error {
 		if o.Name == "ask" || o.Name == "" {
 			p.fail(errors.New("the simulation has no such mark"))
 		}
-	case "acquire", "wait", "permit", "resume", "heal", "restore", "share", "extend", "prolong":
+	case "acquire", "anew", "wait", "permit", "resume", "heal", "restore", "share", "extend", "prolong":
 		if o.TTL = time.Duration(number(1)) * time.Millisecond; o.TTL <= 0 {
 			p.fail(errors.New("a lock that ends before it begins"))
 		}
 	}
 	o.Owner = p.hex(args[0])
 	switch o.Name {
-	case "acquire", "wait", "permit", "resume":
+	case "acquire", "anew", "wait", "permit", "resume":
 		if o.NotAfter, o.Token = number(2), number(3); o.Token%2 != 0 {
 			p.fail(errors.New("a token that no client asks for"))
 		}

@@ -111,7 +111,7 @@ func (s *step) resolve(script *sim.Script, started, now int64) {
 // aim has the operation be about an owner or a ticket that the keys show.
 func (s *step) aim(keys sim.State, lot sim.LotState) {
 	switch s.Name {
-	case "acquire", "wait", "permit", "share", "restore":
+	case "acquire", "lean", "wait", "permit", "share", "restore":
 		return
 	case "prolong", "align", "quit":
 		if n := len(keys.Readers); n > 0 {
@@ -222,6 +222,13 @@ const outcomes = `acquire: granted
 acquire: taken
 acquire: late
 acquire: marker changed
+lean: made
+lean: not made
+lean: behind
+anew: granted
+anew: taken
+anew: late
+anew: marker changed
 align: done
 align: not done
 back: done

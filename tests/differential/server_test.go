@@ -112,7 +112,7 @@ func (s *server) args(o *sim.Operation) []string {
 	end := map[bool]string{o.Yields: "y", o.LeavesFree: "f"}[true]
 	acquire := []string{o.Name, value, ms, micros(o.NotAfter), micros(o.Token)}
 	switch o.Name {
-	case "acquire":
+	case "acquire", "anew":
 		return acquire
 	case "wait":
 		return append(acquire, ticket, place, mode)
@@ -164,6 +164,14 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 	if err != nil {
 		return 0, nil, nil, err
 	}
+	if o.Name == "lean" {
+		made, err := s.makeLean(o, at)
+		if err != nil {
+			return 0, nil, nil, err
+		}
+		messages, err = s.received()
+		return at, made, messages, err
+	}
 	if lean && (o.Name == "acquire" || o.Name == "release") && s.mode != permits {
 		done, err := s.lean(o, at, knows)
 		if err != nil {
@@ -199,21 +207,32 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 // lean runs an operation in the lean way, and reports whether it is done. It does not try where the lock would be no
 // vote: conformance compares what happens then.
 func (s *server) lean(o *sim.Operation, at int64, knows string) (done bool, err error) {
-	keys, args := []string{s.keyOf(o), s.settings[2]}, s.args(o)
-	if o.Name == "acquire" {
-		known, err := s.client.Do(background, s.client.B().Mget().Key(s.settings[1], s.settings[2], s.settings[3]).Build()).AsStrSlice()
-		if err != nil {
-			return false, err
-		}
-		look := vote.Look{Base: known[0], Hint: known[1], Marker: known[2]}
-		if !look.Counts(args[4], knows) || at > o.NotAfter {
-			return false, nil
-		}
-		keys = []string{s.keyOf(o), s.settings[0]}
-		args = []string{args[0], args[1], micros(at/1000 + ttl.Milliseconds()), args[4], micros(ahead.Microseconds())}
+	if o.Name == "release" {
+		made, err := s.exec([]string{s.keyOf(o), s.settings[2]}, s.args(o))
+		return made == 1, err
 	}
-	made, err := rueidis.NewLuaScript(wire.Lean).Exec(background, s.client, keys, args).AsInt64()
+	known, err := s.client.Do(background, s.client.B().Mget().Key(s.settings[1], s.settings[2], s.settings[3]).Build()).AsStrSlice()
+	if err != nil {
+		return false, err
+	}
+	look := vote.Look{Base: known[0], Hint: known[1], Marker: known[2]}
+	if !look.Counts(micros(o.Token), knows) || at > o.NotAfter {
+		return false, nil
+	}
+	made, err := s.makeLean(o, at)
 	return made == 1, err
+}
+
+// makeLean runs the acquisition of the lean script.
+func (s *server) makeLean(o *sim.Operation, at int64) (made int64, err error) {
+	value := wire.Compose(ownerText(o.Owner), o.Token, metadata)
+	args := []string{"acquire", value, micros(at/1000 + ttl.Milliseconds()), micros(o.Token), micros(ahead.Microseconds())}
+	return s.exec([]string{s.keyOf(o), s.settings[0]}, args)
+}
+
+// exec runs the lean script.
+func (s *server) exec(keys, args []string) (made int64, err error) {
+	return rueidis.NewLuaScript(wire.Lean).Exec(background, s.client, keys, args).AsInt64()
 }
 
 // eval runs a script with one operation.

@@ -95,12 +95,12 @@ func (s step) String() string {
 
 // names are the operations of each mode, as often as they are drawn.
 var names = map[mode][]string{
-	writers: strings.Fields(`acquire acquire wait wait wait wait extend extend heal raise release release leave leave leave
+	writers: strings.Fields(`acquire acquire lean anew wait wait wait wait extend extend heal raise release release leave leave leave
 		pass pass ask detach detach resume resume back drop revoke`),
-	readers: strings.Fields(`acquire wait wait share share share share share share prolong prolong restore align quit quit quit
+	readers: strings.Fields(`acquire lean anew wait wait share share share share share share prolong prolong restore align quit quit quit
 		extend heal raise release leave leave pass ask detach resume drop revoke`),
 	permits: strings.Fields(`permit permit permit permit permit permit extend heal raise release leave leave leave pass pass revoke`),
-	lone:    strings.Fields(`acquire acquire acquire extend heal raise release release`),
+	lone:    strings.Fields(`acquire acquire acquire lean lean anew extend heal raise release release`),
 }
 
 // draw draws a list.
