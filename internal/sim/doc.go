@@ -3,16 +3,17 @@
 // crash, are closed and come back. Only tests use this package.
 //
 // The decisions are the production ones. A simulated client drives quorum.Ballot,
-// quorum.Machine, quorum.Waiter, quorum.Local, vote.Vote, vote.Look, failover.Tracker and clock.Offset as the
-// Manager does. In one run of four quorum.Observer polls the nodes; it takes no part in the run. In one
-// run of seven, leases are detached, and other clients use copies of their handles: they resume the lease, or
-// give the lock back. The simulated nodes run the operations of the script apply, and in most runs, where a client asks without
-// a ticket, the commands of the lean way. A lean release is the usual one. Production
-// makes two decisions outside of these types, and this package implements them again:
-// what the nodes have shown about a hold (proof.go), and the instant of a lease's next round.
-// A client is a process with a few callers. Clients queue or, by chance, poll. A wake-up
-// can be lost, late or doubled like any message. The expiry of a queue is not simulated,
-// nor that a writer which is stopped leaves it (shared.lua).
+// quorum.Machine, quorum.Waiter, quorum.Local, vote.Vote, vote.Look, failover.Tracker and
+// clock.Offset as the Manager does. In one run of four quorum.Observer polls the nodes; it takes
+// no part in the run. In one run of seven, leases are detached, and other clients use copies of
+// their handles: they resume the lease, or give the lock back. The simulated nodes run the
+// operations of the script apply, and in most runs, where a client asks without a ticket, the
+// commands of the lean way. A lean release is the usual one. Production makes two decisions
+// outside of these types, and this package implements them again: what the nodes have shown
+// about a hold (proof.go), and the instant of a lease's next round. A client is a process with a
+// few callers. Clients queue or, by chance, poll. A wake-up can be lost, late or doubled like
+// any message. The expiry of a queue is not simulated, nor that a writer which is stopped leaves
+// it (shared.lua).
 //
 // In one run of four some clients read: they ask for shared leases, and a writer may go on as a
 // reader. Who does is drawn from a generator of its own, so that the other runs stay what they are.
