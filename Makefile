@@ -128,10 +128,11 @@ mutants: deps ## Plant known bugs, one after another; each has to be caught, or 
 # The packages of npm go into a directory that git ignores, without a lock file,
 # which would name a registry: package.json has exact versions.
 .PHONY: interop
-interop: deps ## Test on real servers that redsync, redislock, node-redlock, an older commit and we exclude each other (needs node and npm).
+interop: deps ## Test on real servers that redsync, redislock, node-redlock, an older commit and we exclude each other, and compile docs/migrating.md with each peer (needs node and npm).
 	@command -v npm >/dev/null 2>&1 || { echo "make interop: there is no npm in PATH: install node 18 or newer with npm" >&2; exit 1; }
 	@mkdir -p bin/interop && cp interop/node/package.json interop/node/redlock.js bin/interop/
 	cd bin/interop && npm install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
+	cd interop && $(GO) vet -tags peers ./... && $(GO) test -tags peers -count=1 -timeout $(TIMEOUT) -v -run ClientGo ./...
 	cd interop && QUORUMLOCK_INTEROP=all $(GO) test -race -count=1 -timeout $(TIMEOUT) -v $(TESTFLAGS) ./...
 
 .PHONY: spec-deps
