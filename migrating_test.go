@@ -20,6 +20,7 @@ var notOurs = map[string]bool{
 	"OnStartedLeading": true, "ReleaseOnCancel": true, "RunOrDie": true, // client-go
 	"Mutex": true, "IsOwner": true, "LockDelay": true, // etcd, Consul
 	"RLock": true, "InterProcessMutex": true, "InterProcessSemaphoreMutex": true, // Redisson, Curator
+	"Refresh":           true,                                                                                             // redislock
 	"AuthCredentialsFn": true, "AlwaysRESP2": true, "PING": true, "SET": true, "DEL": true, "SETNX": true, "EXPIRE": true, // rueidis, Redis
 	"MaxRetries": true, "CredentialsProvider": true, "CredentialsProviderContext": true, // go-redis
 	"Scheduler": true, "Executor": true, "Idempotency": true, // asynq, River, HTTP
