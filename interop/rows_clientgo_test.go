@@ -20,8 +20,7 @@ import (
 var _, _ = withClientGo, fromClientGo
 
 // withClientGo has the left column of the table.
-func withClientGo(ctx context.Context, set kubernetes.Interface, lock resourcelock.Interface, lead func(context.Context)) error {
-	health := leaderelection.NewLeaderHealthzAdaptor(time.Second)
+func withClientGo(ctx context.Context, set kubernetes.Interface, lock resourcelock.Interface, health *leaderelection.HealthzAdaptor, lead func(context.Context)) error {
 	config := leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		ReleaseOnCancel: true, WatchDog: health, Coordinated: true,
@@ -35,7 +34,6 @@ func withClientGo(ctx context.Context, set kubernetes.Interface, lock resourcelo
 		return err
 	}
 	log.Print(elector.GetLeader(), elector.IsLeader())
-	var adaptor *leaderelection.HealthzAdaptor = health
 	var candidate *leaderelection.LeaseCandidate
 	candidate, _, err = leaderelection.NewCandidate(set, "default", "host-7", "report", "1.0.0", "1.0.0", "OldestEmulationVersion")
 	if err != nil {
@@ -43,7 +41,7 @@ func withClientGo(ctx context.Context, set kubernetes.Interface, lock resourcelo
 	}
 	go candidate.Run(ctx)
 	leaderelection.RunOrDie(ctx, config)
-	return adaptor.Check(&http.Request{})
+	return health.Check(&http.Request{})
 }
 
 // fromClientGo has the right column.

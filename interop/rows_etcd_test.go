@@ -18,7 +18,7 @@ import (
 var _, _ = withEtcd, fromEtcd
 
 // withEtcd has the left column of the table.
-func withEtcd(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID, val string) error {
+func withEtcd(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID, both *recipe.RWMutex, val string) error {
 	s, err := concurrency.NewSession(client, concurrency.WithLease(id))
 	if err != nil {
 		return err
@@ -30,14 +30,14 @@ func withEtcd(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID,
 	_, err = client.Txn(ctx).If(m.IsOwner()).Then(clientv3.OpPut("report", val)).Commit()
 	log.Print(m.Header().Revision, s.Ctx().Err(), err)
 	<-s.Done()
-	var e *concurrency.Election = concurrency.NewElection(s, "report")
+	e := concurrency.NewElection(s, "report")
 	err = errors.Join(e.Campaign(ctx, val), e.Resign(ctx))
 	e = concurrency.ResumeElection(s, "report", e.Key(), e.Rev())
 	leader, failed := e.Leader(ctx)
 	log.Print(leader, failed, <-e.Observe(ctx))
-	var both *recipe.RWMutex = recipe.NewRWMutex(s, "report")
 	s.Orphan()
 	_, revoked := client.Revoke(ctx, id)
+	log.Print(recipe.NewRWMutex(s, "report"))
 	return errors.Join(err, both.RLock(), both.RUnlock(), revoked)
 }
 
