@@ -124,7 +124,7 @@ func TestRemainingIsLessThanTheTTLByDriftAndMargin(t *testing.T) {
 func TestTheBoundsOfTTLAndNameAreThoseOfThePage(t *testing.T) {
 	m := newManager(t, redistest.Addrs(redistest.Start(t, 1)))
 	for d, good := range map[time.Duration]bool{
-		100*time.Millisecond - 1: false, 100 * time.Millisecond: true, 24 * time.Hour: true, 24*time.Hour + 1: false,
+		99 * time.Millisecond: false, 100 * time.Millisecond: true, 24 * time.Hour: true, 24*time.Hour + time.Millisecond: false,
 	} {
 		bounded(t, m, key+d.String(), good, quorumlock.WithTTL(d))
 	}
