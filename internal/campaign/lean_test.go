@@ -13,7 +13,15 @@ import (
 
 // A node that may have a lock which is no vote would answer the same owner value as if it were one.
 func TestAnAttemptWithALockThatIsNoVoteKeepsNoVotes(t *testing.T) {
-	for unproven, keeps := range map[uint32]bool{0: true, 4: false} {
+	for _, tried := range []struct {
+		keeps bool
+		mark  func(*wire.Request)
+	}{
+		{true, func(*wire.Request) {}},
+		{false, func(r *wire.Request) { r.MarkUnproven(4) }},
+		{false, func(r *wire.Request) { r.MarkLean(4) }}, // it has not answered
+		{true, func(r *wire.Request) { r.MarkLean(4); r.ClearUnproven(4) }},
+	} {
 		s := idle(5)
 		c := beginAs(s, Call{Kind: Exclusive, Once: true})
 		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
@@ -27,8 +35,8 @@ func TestAnAttemptWithALockThatIsNoVoteKeepsNoVotes(t *testing.T) {
 			value := wire.Compose(strings.Repeat("0", wire.OwnerLen-1)+digit, 7, "1 - ")
 			a.votes.count(2+i, 5, &wire.Reply{Status: wire.Taken, Held: value, TTL: time.Second, Position: -1}, s.clock.Now())
 		}
-		a.req.MarkUnproven(unproven)
+		tried.mark(&a.req)
 		c.Concede(time.Second)
-		assert.Equal(t, keeps, c.unreleased == a)
+		assert.Equal(t, tried.keeps, c.unreleased == a)
 	}
 }

@@ -79,6 +79,8 @@ type Request struct {
 	refused atomic.Uint32
 	// unproven has a bit for each node that may have a lock of this acquisition which is no vote, see vote.Look.
 	unproven atomic.Uint32
+	// lean has a bit for each node that was asked in the lean way, and has not answered.
+	lean atomic.Uint32
 	// generation counts the calls of Reset.
 	generation atomic.Uint32
 }
@@ -139,6 +141,7 @@ func (r *Request) Reset() {
 	r.sent.Store(0)
 	r.refused.Store(0)
 	r.unproven.Store(0)
+	r.lean.Store(0)
 }
 
 // Withdraw makes nodes that have not sent the request drop it. A release that undoes it
@@ -159,12 +162,22 @@ func (r *Request) MarkRefused(node uint32) { r.refused.Or(node) }
 // again, they delete it first, and no other attempt may keep its owner value.
 func (r *Request) MarkUnproven(nodes uint32) { r.unproven.Or(nodes) }
 
-// ClearUnproven records that nodes have no such lock any more.
-func (r *Request) ClearUnproven(nodes uint32) {
-	if r.Unproven(nodes) { // hardly ever, and each answer asks
-		r.unproven.And(^nodes)
+// MarkLean records that a node, which is given as a bit, is asked in the lean way.
+func (r *Request) MarkLean(node uint32) { r.lean.Or(node) }
+
+// ClearUnproven records that a node, which is given as a bit, has answered, and has no lock which is no vote.
+func (r *Request) ClearUnproven(node uint32) {
+	if r.Unproven(node) { // hardly ever, and each answer asks
+		r.unproven.And(^node)
+	}
+	if r.lean.Load()&node != 0 {
+		r.lean.And(^node)
 	}
 }
+
+// Proven reports whether no node can have a lock of this acquisition which is no vote: none has shown one, and each that was asked
+// in the lean way has answered.
+func (r *Request) Proven() bool { return r.unproven.Load()|r.lean.Load() == 0 }
 
 // Unproven reports whether one of these nodes may have a lock of this acquisition which is no vote.
 func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
