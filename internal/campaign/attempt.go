@@ -74,6 +74,9 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 	for i := range a.kept.All() {
 		a.req.MadeElsewhere(i)
 	}
+	if before != nil && before.req.Open() != 0 { // hardly ever
+		a.req.MarkUnproven(before.req.Open())
+	}
 	return a
 }
 

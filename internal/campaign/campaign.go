@@ -204,7 +204,7 @@ func (c *Campaign) Concede(poll time.Duration) (again bool) {
 		c.of.unanswered.Store(c.machine.Unanswered())
 	}
 	c.mu.Unlock()
-	if next.Keep && a.req.Proven() { // the next attempt keeps the votes
+	if next.Keep { // the next attempt keeps the votes
 		return next.At != quorum.Never
 	}
 	c.of.ensemble.LeaveQueues(c.Key, c.ticket, c.concede(a, next))

@@ -6,21 +6,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A node that may have a lock which is no vote would answer the same owner value as if it were one.
-func TestAnAttemptWithALockThatIsNoVoteKeepsNoVotes(t *testing.T) {
+func TestAnAttemptThatKeepsVotesHasLocksThatAreNoVotesMadeAnew(t *testing.T) {
 	for _, tried := range []struct {
-		keeps bool
-		mark  func(*wire.Request)
+		anew uint32
+		mark func(*wire.Request)
 	}{
-		{true, func(*wire.Request) {}},
-		{false, func(r *wire.Request) { r.MarkUnproven(4) }},
-		{false, func(r *wire.Request) { r.MarkLean(4) }}, // it has not answered
-		{true, func(r *wire.Request) { r.MarkLean(4); r.ClearUnproven(4) }},
+		{0, func(*wire.Request) {}},
+		{4, func(r *wire.Request) { r.MarkUnproven(4) }},
+		{4, func(r *wire.Request) { r.MarkLean(4) }}, // it has not answered
+		{0, func(r *wire.Request) { r.MarkLean(4); r.ClearUnproven(4) }},
 	} {
 		s := idle(5)
 		c := beginAs(s, Call{Kind: Exclusive, Once: true})
@@ -37,6 +38,7 @@ func TestAnAttemptWithALockThatIsNoVoteKeepsNoVotes(t *testing.T) {
 		}
 		tried.mark(&a.req)
 		c.Concede(time.Second)
-		assert.Equal(t, tried.keeps, c.unreleased == a)
+		require.Same(t, a, c.unreleased)
+		assert.Equal(t, tried.anew, c.begin().req.Open())
 	}
 }

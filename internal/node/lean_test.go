@@ -210,9 +210,9 @@ func TestALeanAcquisitionThatAStoppedServerRunsLateLeavesNoLock(t *testing.T) {
 	began := tr.now()
 	req := acquisition("p:job", ownerA, began+100*time.Millisecond, func(a *wire.Acquisition) { a.KeyTTL = "600000" })
 	tr.post(req, answer)
-	require.Eventually(t, func() bool { return !req.Proven() }, time.Second/2, time.Millisecond, "before the answer is given up")
+	require.Eventually(t, func() bool { return req.Open() == 1 }, time.Second/2, time.Millisecond, "before the answer is given up")
 	require.Equal(t, wire.Unknown, answer.Next(t).Status)
-	assert.False(t, req.Proven())
+	assert.EqualValues(t, 1, req.Open())
 	require.Greater(t, tr.now(), began+100*time.Millisecond+10*time.Millisecond, "its not-after is over")
 	tr.post(release("p:job", ownerA, tr.now()+time.Minute), receiver(func(r *wire.Reply) {
 		tr.calls()

@@ -115,7 +115,7 @@ func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	}
 	next := c.wait.Ended(clock.Validity(now), result, poll, c.jitter())
 	c.tooLate, c.yielded = c.wait.Unanswered(), next.Ticket == quorum.TicketYield
-	if next.Keep && c.unproven|c.lean == 0 && !w.bugs.has(TiesByChance) {
+	if next.Keep && !w.bugs.has(TiesByChance) {
 		w.stats[VotesKept]++
 		c.keeps, c.kept = true, c.kept|quorum.All(w.p.Nodes)&^c.untouched
 		c.phase, c.until = resting, time.Duration(c.wait.At())

@@ -175,9 +175,9 @@ func (r *Request) ClearUnproven(node uint32) {
 	}
 }
 
-// Proven reports whether no node can have a lock of this acquisition which is no vote: none has shown one, and each that was asked
-// in the lean way has answered.
-func (r *Request) Proven() bool { return r.unproven.Load()|r.lean.Load() == 0 }
+// Open returns the nodes, as bits, that may have a lock of this acquisition which is no vote: they have shown one, or were asked
+// in the lean way and have not answered.
+func (r *Request) Open() uint32 { return r.unproven.Load() | r.lean.Load() }
 
 // Unproven reports whether one of these nodes may have a lock of this acquisition which is no vote.
 func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
