@@ -59,7 +59,7 @@ func permitsOnAFullServer(r *rig) {
 	expires(r, owners[1], 1, 3)
 	r.admin("ZADD", family(r)+"\xffq", "1", permitTicket(2, 3))
 	fill(r)
-	if _, err := r.server.Do("SET", "any", ""); err == nil {
+	if _, err := r.server.Do("SET", r.server.Prefix+"any", ""); err == nil {
 		return // it is full for clients only, and this case is none
 	}
 	refused := r.one(permit(r, carol, 1, 3))

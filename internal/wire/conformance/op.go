@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -124,6 +125,9 @@ func (r *rig) command(at int64, ops ...op) []string {
 	flags := r.flags
 	if !r.bare {
 		flags += "k"
+	}
+	if r.sharded() {
+		flags += "c"
 	}
 	args := []string{"0", micros(at), r.known, r.channel, r.capText, flags}
 	for _, o := range ops {
@@ -253,4 +257,17 @@ func (r *rig) everyOperation(owner string) map[string]op {
 		ops[o.args[0]] = o
 	}
 	return ops
+}
+
+// sharded reports whether the node is a slot of a cluster, whose wake-ups go by SPUBLISH.
+func (r *rig) sharded() bool { return master.SlotTag(&r.server.Option) != "" }
+
+// publish sends what a node would send, by a stranger's hand.
+func (r *rig) publish(text string) {
+	r.Helper()
+	command := "PUBLISH"
+	if r.sharded() {
+		command = "SPUBLISH"
+	}
+	r.admin(command, wire.WakeChannel(r.server.Prefix, Manager), text)
 }

@@ -70,7 +70,7 @@ func (r *rig) nextIs(n, rank int) wake {
 func (r *rig) woken(want ...wake) {
 	r.Helper()
 	last := wake{wire.WakeReserved, strings.Repeat("-", wire.TicketLen), "and this is all"}
-	r.admin("PUBLISH", wire.WakeChannel(r.server.Prefix, Manager), "r"+last.ticket+last.lock)
+	r.publish("r" + last.ticket + last.lock)
 	var got []wake
 	for {
 		select {

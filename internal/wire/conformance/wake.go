@@ -18,12 +18,6 @@ var wakeCases = []testCase{
 	{"a message with any kind and any ticket reaches the Manager as it is", (*rig).deliversMessages},
 }
 
-// publish sends what a node would send, by a stranger's hand.
-func (r *rig) publish(text string) {
-	r.Helper()
-	r.admin("PUBLISH", wire.WakeChannel(r.server.Prefix, Manager), text)
-}
-
 // received returns the next message that the subscriber has received.
 func (r *rig) received() wake {
 	r.Helper()
