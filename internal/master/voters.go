@@ -38,7 +38,7 @@ func newVoters(life context.Context, who string, r resolver, addrs []string, opt
 	v := &voters{resolver: r, who: who, addrs: addrs, conns: make([]lazyClient, len(addrs)), life: life, askers: 3}
 	v.latest = v.unanswered()
 	for i, addr := range addrs {
-		v.conns[i].option = option(addr)
+		v.conns[i].option, v.conns[i].turn = option(addr), make(chan struct{}, 1)
 	}
 	return v
 }
@@ -47,14 +47,14 @@ func newVoters(life context.Context, who string, r resolver, addrs []string, opt
 // has ended.
 type lazyClient struct {
 	option rueidis.ClientOption
-	asked  atomic.Int32 // questions under way
-	mu     sync.Mutex
+	asked  atomic.Int32  // questions under way
+	turn   chan struct{} // has room for the one that dials: virtual time passes while others wait for it, as it does not with a mutex
 	client rueidis.Client
 }
 
 func (l *lazyClient) get() rueidis.Client {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
 	if l.client == nil {
 		l.client, _ = rueidis.NewClient(l.option) // with ForceSingleClient there is one even if the dial has failed
 	}
