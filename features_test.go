@@ -27,7 +27,7 @@ var kindFiles = map[string]int{
 }
 
 // notProduction are rooms that no user's program runs.
-var notProduction = []string{"internal/sim", "internal/redistest", "internal/testkit", "internal/wire/conformance"}
+var notProduction = []string{"internal/sim", "internal/redistest", "internal/testkit", "internal/testkit/clustercases", "internal/wire/conformance"}
 
 // onTheAPI are rooms made from the public API: a change of a feature changes them no more than any user's program.
 var onTheAPI = []string{"spread", "spread/internal/balance", "web"}

@@ -39,7 +39,7 @@ func NewCluster(n int) *Cluster {
 	}
 	c := &Cluster{nodes: make([]*Node, n)}
 	for i := range c.nodes {
-		c.nodes[i] = newNode(fmt.Sprintf("node-%d:6379", i))
+		c.nodes[i] = newNode(fmt.Sprintf("node-%d:6379", i), nil, i)
 	}
 	return c
 }

@@ -44,6 +44,12 @@
 // FlushAll or Fail has returned, no command runs under the former state. Once Cut or
 // Partition has returned, nothing sent from then on arrives.
 //
+// # Redis Cluster
+//
+// [StartRedisCluster] starts a whole Redis Cluster, for [quorumlock.NewCluster]: masters that share the hash
+// slots, each with a replica. [RedisCluster.Failover] and [RedisCluster.Move] change the owner of slots. The
+// tests hold it and a real cluster to the same cases.
+//
 // # Differences from Redis
 //
 // The package corrects miniredis where it can: INFO, CLIENT ID, publish/subscribe,
@@ -64,6 +70,8 @@
 //     milliseconds and keeps the key up to one longer; its PTTL can be one higher.
 //   - A time to live of more than 292 years ends at once.
 //   - In RESP3, ZRANGE WITHSCORES is flat, as in RESP2.
+//   - In a Redis Cluster, all servers know of a change at once, no slot is half moved, streams do not move, and
+//     PUBLISH reaches the subscribers of one server. A replica answers no reads.
 //   - CONFIG, ROLE, CLIENT LIST, FUNCTION and client-side caching are missing. A
 //     node is always writable, whatever [Node.SetRole] says.
 //

@@ -45,10 +45,11 @@ func (p *process) info(asked []string) string {
 func (p *process) sections() []section {
 	now := p.node.now()
 	up := int(now.Sub(p.started) / time.Second)
+	mode, role, enabled := p.node.standing()
 	sections := []section{
 		{"Server", [][2]string{
 			{"redis_version", redisVersion},
-			{"redis_mode", "standalone"},
+			{"redis_mode", mode},
 			{"run_id", p.runID},
 			{"tcp_port", "6379"},
 			{"server_time_usec", strconv.FormatInt(now.UnixMicro(), 10)},
@@ -73,7 +74,7 @@ func (p *process) sections() []section {
 			{"evicted_keys", "0"},
 		}},
 		{"Replication", [][2]string{
-			{"role", "master"},
+			{"role", role},
 			{"connected_slaves", "0"},
 			{"master_failover_state", "no-failover"},
 			{"master_replid", p.replID},
@@ -82,7 +83,7 @@ func (p *process) sections() []section {
 			{"second_repl_offset", "-1"},
 		}},
 		{"Cluster", [][2]string{
-			{"cluster_enabled", "0"},
+			{"cluster_enabled", enabled},
 		}},
 	}
 	left := p.node.override(sections)

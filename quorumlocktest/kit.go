@@ -22,9 +22,17 @@ func (c *Cluster) Manager(tb testing.TB, opts ...quorumlock.Option) *quorumlock.
 // ManagerFor is Manager for a client that [Cluster.Partition] can cut off by name.
 func (c *Cluster) ManagerFor(tb testing.TB, client string, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
+	return manager(tb, func(first ...quorumlock.Option) (*quorumlock.Manager, error) {
+		return quorumlock.New(context.Background(), c.OptionsFor(client), append(first, opts...)...)
+	})
+}
+
+// manager returns the Manager of a test, which open makes with these options first.
+func manager(tb testing.TB, open func(first ...quorumlock.Option) (*quorumlock.Manager, error)) *quorumlock.Manager {
+	tb.Helper()
 	log := &testLog{tb: tb}
 	tb.Cleanup(log.end) // last, because cleanups run in reverse order
-	m, err := quorumlock.New(context.Background(), c.OptionsFor(client), append([]quorumlock.Option{quorumlock.WithLogger(log.logger())}, opts...)...)
+	m, err := open(quorumlock.WithLogger(log.logger()))
 	if err != nil {
 		tb.Fatalf("quorumlocktest: no Manager: %v", err)
 	}

@@ -19,8 +19,10 @@ import (
 // INFO, and Fail: these belong to the machine and its configuration. Faults of the
 // network end with Heal, whatever the process does.
 type Node struct {
-	addr string
-	net  *network
+	addr  string
+	net   *network
+	slots *slots // of its Redis Cluster; nil for an independent node
+	index int    // in it
 
 	life sync.Mutex // serialises Kill, Restart and close
 
@@ -37,9 +39,11 @@ type Node struct {
 	info     map[string]string // overrides of INFO
 }
 
-func newNode(addr string) *Node {
+func newNode(addr string, of *slots, index int) *Node {
 	n := &Node{
 		addr:    addr,
+		slots:   of,
+		index:   index,
 		net:     newNetwork(addr),
 		resumed: make(chan struct{}),
 		info:    map[string]string{},
@@ -75,11 +79,14 @@ func (n *Node) Restart() {
 
 // kill ends the process. The caller holds life.
 func (n *Node) kill() {
+	n.slots.lock()
 	n.exec.Lock()
+	n.replicate()
 	p := n.proc
 	n.proc = nil
 	n.resumeLocked()
 	n.exec.Unlock()
+	n.slots.unlock()
 	if p != nil {
 		p.stop()
 	}
@@ -238,6 +245,18 @@ func (n *Node) SetInfo(key, value string) {
 	info := maps.Clone(n.info)
 	info[key] = value
 	n.info = info
+}
+
+// standing returns what INFO says of the node's place in a Redis Cluster, or that it has none.
+func (n *Node) standing() (mode, role, enabled string) {
+	switch {
+	case n.slots == nil:
+		return "standalone", "master", "0"
+	case n.slots.isMaster(n.index):
+		return "cluster", "master", "1"
+	default:
+		return "cluster", "slave", "1"
+	}
 }
 
 // dial connects a client. As with any connection, the process must exist, but may be

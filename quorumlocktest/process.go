@@ -185,6 +185,8 @@ func (p *process) serve(s *session, cmd string, args []string) (reply []byte) {
 	switch {
 	case n.failing(s, cmd, args):
 		reply = errorReply(n.failWith)
+	case p.redirect(cmd, args) != "":
+		reply = p.elsewhere(s, cmd, args)
 	case blocks(cmd, args):
 		// The command may wait for other clients, whose commands need exec.
 		n.exec.Unlock()
@@ -209,6 +211,10 @@ func (p *process) execute(s *session, cmd string, args []string) []byte {
 			"': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context")
 	}
 	switch cmd {
+	case "CLUSTER":
+		if p.node.slots != nil {
+			return p.node.slots.answer(p.node.index, args, s.shadow.Resp3)
+		}
 	case "EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO":
 		if len(args) >= 2 {
 			return p.eval(s, cmd, args)
@@ -271,6 +277,8 @@ func (p *process) nested(c *server.Peer, cmd string, args []string) bool {
 		c.WriteError(p.node.failWith)
 	case p.readOnly && p.srv.IsRegisteredCommand(cmd) && !p.srv.IsReadOnlyCommand(cmd) && !slices.Contains(neverWrites, cmd):
 		c.WriteError("ERR Write commands are not allowed from read-only scripts.")
+	case p.redirect(cmd, args) != "":
+		c.WriteError("ERR Script attempted to access a non local key in a cluster node")
 	case cmd == "INFO":
 		c.WriteBulk(p.info(args))
 	case (cmd == "PUBLISH" || cmd == "SPUBLISH") && len(args) == 2:

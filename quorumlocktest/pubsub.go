@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/quorumlock/quorumlock/internal/master"
 )
 
 // The package does publish/subscribe itself. miniredis sends messages from goroutines of
@@ -82,30 +84,46 @@ func (p *process) publish(shard bool, channel, message string) int {
 	return receivers
 }
 
-// pubsub answers PUBSUB NUMSUB, NUMPAT and CHANNELS. It returns nil for other
-// subcommands, which miniredis refuses too.
+// unsubscribe ends the subscriptions to the shard channels of slots. The caller holds node.exec.
+func (p *process) unsubscribe(slots []int) {
+	for _, s := range slices.Clone(p.subscribers) {
+		for _, channel := range slices.Clone(s.subs["s"]) {
+			if slices.Contains(slots, master.Slot(channel)) {
+				s.peer.WriteRaw(string(p.subscribe(s, "SUNSUBSCRIBE", []string{channel})))
+				s.peer.Flush()
+			}
+		}
+	}
+}
+
+// pubsub answers PUBSUB NUMSUB, NUMPAT and CHANNELS, and the same of shard channels. It returns nil for
+// other subcommands, which miniredis refuses too.
 func (p *process) pubsub(args []string) []byte {
+	if len(args) == 0 {
+		return nil
+	}
+	kind, sub := "", strings.ToUpper(args[0])
+	if of, sharded := strings.CutPrefix(sub, "SHARD"); sharded {
+		kind, sub = "s", of
+	}
 	counts := map[string]int{}
 	patterns := map[string]bool{}
 	for _, s := range p.subscribers {
-		for _, channel := range s.subs[""] {
+		for _, channel := range s.subs[kind] {
 			counts[channel]++
 		}
 		for _, pattern := range s.subs["p"] {
 			patterns[pattern] = true
 		}
 	}
-	if len(args) == 0 {
-		return nil
-	}
-	switch sub := strings.ToUpper(args[0]); {
+	switch {
 	case sub == "NUMSUB":
 		reply := fmt.Appendf(nil, "*%d\r\n", 2*len(args[1:]))
 		for _, channel := range args[1:] {
 			reply = fmt.Appendf(reply, "%s:%d\r\n", bulk(channel), counts[channel])
 		}
 		return reply
-	case sub == "NUMPAT" && len(args) == 1:
+	case sub == "NUMPAT" && kind == "" && len(args) == 1:
 		return fmt.Appendf(nil, ":%d\r\n", len(patterns))
 	case sub == "CHANNELS" && len(args) <= 2:
 		var names string

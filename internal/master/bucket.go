@@ -26,11 +26,14 @@ func IsBucket(tag string) bool { return slices.Contains(bucketTags[:], tag) }
 
 // Bucket returns the bucket of a name: by the slot that a cluster would give it, which is the slot
 // of its hash tag if it has one.
-func Bucket(name string) int {
-	if tag := wire.HashTag(name); tag != "" {
-		name = tag[1 : len(tag)-1]
+func Bucket(name string) int { return Slot(name) / (HashSlots / Buckets) }
+
+// Slot returns the hash slot of a key, which is that of its hash tag if it has one.
+func Slot(key string) int {
+	if tag := wire.HashTag(key); tag != "" {
+		key = tag[1 : len(tag)-1]
 	}
-	return slotOf(name) / (hashSlots / Buckets)
+	return slotOf(key)
 }
 
 // slotOf returns the hash slot of a text without a hash tag: CRC16 (XMODEM), as the cluster specification has it.
@@ -39,7 +42,7 @@ func slotOf(text string) int {
 	for i := range len(text) {
 		crc = crc<<8 ^ crc16[byte(crc>>8)^text[i]]
 	}
-	return int(crc & (hashSlots - 1))
+	return int(crc & (HashSlots - 1))
 }
 
 // crc16 has the CRC of each byte.

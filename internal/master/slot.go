@@ -190,8 +190,5 @@ func (s *slotOwner) explain(addr string, err error) error {
 	}
 }
 
-// Slot returns the hash slot of a hash tag with its braces.
-func Slot(tag string) int { return slotOf(strings.Trim(tag, "{}")) }
-
-// hashSlots is how many hash slots a cluster has.
-const hashSlots = math.MaxUint16/4 + 1
+// HashSlots is how many hash slots a cluster has.
+const HashSlots = math.MaxUint16/4 + 1
