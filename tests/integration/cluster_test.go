@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,8 +14,10 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/failover"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/clustercases"
 )
 
 // A whole cluster under one Manager.
@@ -41,100 +42,36 @@ func openCluster(t *testing.T, o rueidis.ClientOption) *quorumlock.Manager {
 }
 
 func TestAWholeClusterIsUsedLikeAListOfNodes(t *testing.T) {
-	c := startCluster(t)
-	option := rueidis.ClientOption{InitAddress: c.Addrs()[:5]} // with what a client of the whole cluster may have, and a Manager does not use
-	option.SendToReplicas = func(rueidis.Completed) bool { return true }
-	option.ClusterOption.ShardsRefreshInterval = time.Second
-	m, other := openCluster(t, option), openCluster(t, option)
-	testkit.Eventually(t, "the first quarantine ends", func() bool {
-		for _, n := range append(m.Nodes(), other.Nodes()...) {
-			if !n.Voting {
-				return false
-			}
-		}
-		return true
-	})
-	require.Len(t, m.Nodes(), 16)
-	require.NoError(t, m.Ready())
-
-	const names = 160
-	leases := make([]*quorumlock.Lease, names)
-	for i := range leases {
-		var err error
-		leases[i], err = m.Acquire(background, fmt.Sprint("job/", i))
-		require.NoError(t, err)
-		_, err = other.TryAcquire(background, leases[i].Name())
-		require.ErrorIs(t, err, quorumlock.ErrHeld)
-	}
-	for _, s := range c.Servers()[:3] {
-		keys, _ := s.MustDo("KEYS", "{ql??}quorumlock:job/*").([]any)
-		assert.Greater(t, len(keys), names/6, "%s has its share", s.Addr())
-	}
-	assert.Len(t, m.Leases(), names)
-	found := map[string]bool{}
-	for s, err := range other.List(background, "job/") {
-		require.NoError(t, err)
-		assert.True(t, s.Held)
-		found[s.Name] = true
-	}
-	assert.Len(t, found, names)
-
-	var pending sync.WaitGroup
-	for _, l := range leases[:40] {
-		pending.Go(func() {
-			next, err := other.Acquire(background, l.Name())
-			if assert.NoError(t, err) {
-				assert.Greater(t, next.Token(), l.Token())
-				assert.NoError(t, next.Release(background))
-			}
-		})
-	}
-	testkit.Eventually(t, "all wait in the queues", func() bool {
-		waiting := 0
-		for _, l := range leases[:40] {
-			s, err := m.Inspect(background, l.Name())
-			if err == nil && s.Waiters == 1 {
-				waiting++
-			}
-		}
-		return waiting == 40
-	})
-	channels, buckets := 0, map[int]bool{}
-	for _, l := range leases[:40] {
-		buckets[16*redistest.Slot(l.Name())/16384] = true
-	}
-	for _, s := range c.Servers()[:3] {
-		listed, _ := s.MustDo("PUBSUB", "SHARDCHANNELS").([]any)
-		channels += len(listed)
-	}
-	assert.Equal(t, len(buckets), channels, "one for each bucket that has waiters")
-	for _, l := range leases {
-		testkit.Released(t, l)
-	}
-	pending.Wait()
-
-	_, err := m.AcquireAll(background, []string{"a", "b"})
-	require.ErrorIs(t, err, quorumlock.ErrInvalid)
-	require.ErrorContains(t, err, `names "a", "b": are in different buckets of the cluster, 15 and 3; give them one {tag}`)
-	several, err := m.AcquireAll(background, []string{"{x}a", "{x}b"})
-	require.NoError(t, err)
-	require.NoError(t, several.Release(background))
-
-	l, err := m.Acquire(background, "detached")
-	require.NoError(t, err)
-	handle, err := l.Detach(background, clusterTTL)
-	require.NoError(t, err)
-	l, err = other.Resume(background, handle)
-	require.NoError(t, err)
-	testkit.Released(t, l)
-	for range 3 {
-		l, err := m.Acquire(background, "slots", quorumlock.Permits(3))
-		require.NoError(t, err)
-		defer testkit.Released(t, l)
-	}
-	_, err = other.TryAcquire(background, "slots", quorumlock.Permits(3))
-	require.ErrorIs(t, err, quorumlock.ErrHeld)
+	u := underTest(startCluster(t))
+	// What a client of the whole cluster may have, and a Manager does not use.
+	u.Option.SendToReplicas = func(rueidis.Completed) bool { return true }
+	u.Option.ClusterOption.ShardsRefreshInterval = time.Second
+	clustercases.Use(t, u)
 }
+
+func TestALeaseOfAWholeClusterOutlivesAMoveAndAFailover(t *testing.T) {
+	testkit.OnlyNightly(t, "it waits for the guard three times")
+	clustercases.Change(t, underTest(startCluster(t)))
+}
+
+// underTest returns a real cluster for the cases that the one of the test kit passes as well.
+func underTest(c *redistest.Cluster) clustercases.Cluster {
+	u := clustercases.Cluster{
+		Option: rueidis.ClientOption{InitAddress: c.Addrs()[:5]},
+		OwnerOf: func(name string) int {
+			owner, _ := c.Owner(bucketSlot(name))
+			return owner
+		},
+		Move:    func(name string, to int) { c.Migrate(bucketSlot(name), to) },
+		Replace: func(name string) { c.Failover(bucketSlot(name)) },
+	}
+	for _, s := range c.Servers()[:3] {
+		u.Masters = append(u.Masters, s.Do)
+	}
+	return u
+}
+
+func bucketSlot(name string) int { return master.Slot(master.BucketTag(master.Bucket(name))) }
 
 func TestAClusterThatCannotBeUsedIsRefusedWithTheFix(t *testing.T) {
 	c := startCluster(t)
