@@ -306,6 +306,37 @@ func Example_ttl() {
 	// <nil>
 }
 
+// Names are spread over the masters of a Redis Cluster. One of them is killed, and its replica takes its place: the lease
+// continues.
+func ExampleNewRedisCluster() {
+	cluster := quorumlocktest.NewRedisCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	m, err := quorumlock.NewCluster(ctx, cluster.Option(),
+		quorumlock.WithTTL(3*time.Second), quorumlock.WithFailover(2*time.Second), quorumlock.WithRestartGuard(5*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = m.Close(ctx) }()
+	fmt.Println(len(m.Nodes()), "buckets")
+	lease, err := m.Acquire(ctx, "job") // after the first quarantine
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	master := cluster.MasterOf("job")
+	cluster.Kill(master)
+	cluster.Failover(master)
+	time.Sleep(4 * time.Second)
+	fmt.Println("held:", lease.Valid(), "by another master:", cluster.MasterOf("job") != master)
+	fmt.Println(lease.Release(ctx))
+	// Output:
+	// 16 buckets
+	// held: true by another master: true
+	// <nil>
+}
+
 // The page of package web, and what its stream of events says of a name. Without the name it says the state alone.
 func Example_page() {
 	cluster := quorumlocktest.NewCluster(1)
