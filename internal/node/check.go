@@ -49,7 +49,7 @@ func (g *greeter) prepare(sound bool) *exchange {
 	x := &exchange{loads: !g.conns.up(g.script.loadedOn)}
 	if x.trunk, _ = g.trunk(); x.trunk != nil {
 		_, now := g.cfg.Clock()
-		x.infos = x.trunk.facts.info(now, func() []rueidis.RedisResult {
+		x.infos = x.trunk.facts.info(now, checkEvery, func() []rueidis.RedisResult {
 			return g.client.DoMulti(context.Background(), infos(g.client.B())...)
 		})
 	}

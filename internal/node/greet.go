@@ -50,11 +50,8 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	defer func() { g.along, g.early = nil, early{} }()
 	const load = 4 // from here on: the scripts, if they are loaded, and the question for a move of the slot
 	g.now = x.received
-	if results[0].NonRedisError() == nil {
-		g.debt.answered()
-		if t, _ := g.trunk(); t != x.trunk { // it has ended, and the answers to INFO are of another server
-			return nil, vote.ErrReconnected
-		}
+	if err := g.heard(x, results[0]); err != nil {
+		return nil, err
 	}
 	connection := g.conns.dialed.Load()
 
@@ -97,6 +94,18 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	}
 	g.greeted = connection
 	return cmp.Or(several, withheld, unloaded, unlooked), nil
+}
+
+// heard takes whether there was an answer. It must come from the server that has answered INFO.
+func (g *greeter) heard(x *exchange, first rueidis.RedisResult) error {
+	if first.NonRedisError() != nil {
+		return nil
+	}
+	g.debt.answered()
+	if t, _ := g.trunk(); t != x.trunk {
+		return vote.ErrReconnected
+	}
+	return nil
 }
 
 // join makes the greeting go over a connection that has not been hung up. A node that shares one gets its share, with the scripts

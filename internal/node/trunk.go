@@ -272,11 +272,11 @@ func (f *facts) look(now func() clock.Validity, ask func() (string, error)) (nod
 	return f.nodes, f.asked, err
 }
 
-// info returns answers to INFO that were asked less than checkEvery ago. Those with an error are asked again.
-func (f *facts) info(now clock.Steady, ask func() []rueidis.RedisResult) []rueidis.RedisResult {
+// info returns answers to INFO that were asked less than this ago. Those with an error are asked again.
+func (f *facts) info(now clock.Steady, within time.Duration, ask func() []rueidis.RedisResult) []rueidis.RedisResult {
 	f.informing <- struct{}{}
 	defer func() { <-f.informing }()
-	if f.infos == nil || now.Sub(f.informed) >= checkEvery {
+	if f.infos == nil || now.Sub(f.informed) >= within {
 		answers := ask()
 		for _, a := range answers {
 			if a.Error() != nil {
