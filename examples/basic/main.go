@@ -24,7 +24,11 @@ func main() {
 		fmt.Println("building the report under token", lease.Token())
 		return build(ctx) // ctx ends if the lock is lost
 	})
-	fmt.Println("released, error:", err)
+	if err != nil {
+		log.Println("not done:", err)
+		return
+	}
+	fmt.Println("released")
 }
 
 // build is the work. It stops early if its context ends.
