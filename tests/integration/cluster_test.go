@@ -3,8 +3,10 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,6 +191,43 @@ func TestAClientOfAClusterAsksEachServerOnceForAllBuckets(t *testing.T) {
 		t.Log(n)
 		// Three sections at the start, and ten seconds later; two at each look for another server at the address.
 		assert.LessOrEqual(t, n, 2*3+2*2)
+	}
+}
+
+// A password that changes while a lease is held, as with IAM: each new connection of the buckets asks for the credentials of now.
+func TestAClusterClientAsksForItsCredentialsAtEachConnection(t *testing.T) {
+	c := startCluster(t)
+	var password atomic.Pointer[string]
+	set := func(next string, before ...string) {
+		password.Store(&next)
+		for _, s := range c.Servers() {
+			s.MustDo(append([]string{"ACL", "SETUSER", "user", "on", "allcommands", "allkeys", "allchannels", ">" + next}, before...)...)
+			if before != nil {
+				s.MustDo("CLIENT", "KILL", "USER", "user")
+			}
+		}
+	}
+	set("first")
+	m := openCluster(t, rueidis.ClientOption{
+		InitAddress: c.Addrs()[:5],
+		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			return rueidis.AuthCredentials{Username: "user", Password: *password.Load()}, nil
+		},
+	})
+	var leases []*quorumlock.Lease
+	for i := range 16 {
+		l, err := m.Acquire(background, "job-"+strconv.Itoa(i))
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	set("second", "<first")
+	testkit.Eventually(t, "renewed under the next password", func() bool {
+		return !slices.ContainsFunc(leases, func(l *quorumlock.Lease) bool { return l.Renew(background) != nil })
+	})
+	l, err := m.Acquire(background, "another")
+	require.NoError(t, err)
+	for _, l := range append(leases, l) {
+		require.NoError(t, l.Release(background))
 	}
 }
 
