@@ -15,7 +15,7 @@ var rare = map[Mutation]int64{
 	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
 	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,
 	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722, ResumesUnguarded: 1594,
-	KeepOutlivesGuard: 1537, AlignsDown: 232, RightUnguarded: 2867, AnswersAlike: 538, NothingOvertakes: 2039,
+	KeepOutlivesGuard: 1537, AlignsDown: 232, RightUnguarded: 2867, NothingOvertakes: 2039,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -171,7 +171,6 @@ var plants = []Plant{
 	{ReleaseUnread, Anything, []string{"returned"}},
 	{MovesIgnored, Groups, overlapOrToken},
 	{ShorterAfterItsRound, Inside, overlap},
-	{AnswersAlike, Inside, overlap},
 	{NothingOvertakes, Inside, overlap},
 	{LeanOnOtherData, Inside, overlapOrToken},
 	{LeanBelowBase, Inside, token},

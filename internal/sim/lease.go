@@ -193,9 +193,7 @@ func (c *client) answersTo(m *message, in *quorum.Input) {
 	if len(c.w.ttls.terms) == 0 {
 		return
 	}
-	if in.Terms = c.w.ttls.of(m.ttl); c.w.bugs.has(AnswersAlike) {
-		in.Terms = c.w.ttls.of(c.ttl)
-	}
+	in.Terms = c.w.ttls.of(m.ttl)
 	if !c.w.config.fifo && !c.w.bugs.has(NothingOvertakes) {
 		in.Since = clock.Validity(c.changedAt) // what was sent before may run later; since then all ask for one TTL
 	}

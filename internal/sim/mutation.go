@@ -264,8 +264,6 @@ const (
 	MovesIgnored
 	// ShorterAfterItsRound counts on a shorter TTL when its round is over, and not before it is sent.
 	ShorterAfterItsRound
-	// AnswersAlike counts each answer as one to a request with the TTL of now.
-	AnswersAlike
 	// NothingOvertakes counts on a longer TTL although earlier requests may still run.
 	NothingOvertakes
 	// LeanOnOtherData counts a lock of the lean way without a look at the marker.
@@ -319,7 +317,7 @@ var mutationNames = [...]string{
 	"votes for another slot stay", "the last is let in first",
 	"the answers to a release are not read",
 	"a half move is ignored",
-	"a shorter TTL counts after its round", "answers for another TTL count alike", "no renewal is overtaken",
+	"a shorter TTL counts after its round", "no renewal is overtaken",
 	"a lean lock on other data is a vote",
 	"a lean lock below the base is a vote",
 	"a lean lock moves nothing",

@@ -45,7 +45,7 @@ var ofPermits = []Mutation{MoreThanFree, RightForEver, NewcomersTake, LateTakesS
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
 
 // ofTTLs are the bugs of leases whose TTL changes.
-var ofTTLs = []Mutation{ShorterAfterItsRound, AnswersAlike, NothingOvertakes}
+var ofTTLs = []Mutation{ShorterAfterItsRound, NothingOvertakes}
 
 // ofTheLeanWay are the bugs of the lean way.
 var ofTheLeanWay = []Mutation{
