@@ -56,9 +56,11 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 	a.c, a.key, a.ask, a.decided = c, key, ask, s.ensemble.Signal()
 	a.users.Store(int32(nodes) + 1)
 	a.began, a.steady = s.clock.Both()
+	var unheard quorum.Set // nodes that have not granted before, and may have its lock
 	if before != nil {
 		before.mu.Lock()
 		a.key, a.value, a.votes.proposal, a.kept = before.key, before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
+		unheard = a.kept &^ before.votes.ballot.Votes().Granted()
 		before.mu.Unlock()
 	} else {
 		c.Kind.propose(a)
@@ -74,8 +76,8 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 	for i := range a.kept.All() {
 		a.req.MadeElsewhere(i)
 	}
-	if before != nil && before.req.Open() != 0 { // hardly ever
-		a.req.MarkUnproven(before.req.Open())
+	if unheard != 0 && a.req.Lean() { // what before asked for in the lean way may yet make a lock that is no vote
+		a.req.MarkUnproven(uint32(unheard))
 	}
 	return a
 }

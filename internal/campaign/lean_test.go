@@ -12,17 +12,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A node that may have a lock which is no vote would answer the same owner value as if it were one.
+// A node that was asked in the lean way may make a lock later which is no vote, and would answer the same owner value as if it were one.
 func TestAnAttemptThatKeepsVotesHasLocksThatAreNoVotesMadeAnew(t *testing.T) {
-	for _, tried := range []struct {
-		anew uint32
-		mark func(*wire.Request)
-	}{
-		{0, func(*wire.Request) {}},
-		{4, func(r *wire.Request) { r.MarkUnproven(4) }},
-		{4, func(r *wire.Request) { r.MarkLean(4) }}, // it has not answered
-		{0, func(r *wire.Request) { r.MarkLean(4); r.ClearUnproven(4) }},
-	} {
+	for status, anew := range map[wire.Status]bool{0: true, wire.Unknown: true, wire.NotApplied: false, wire.Taken: false} { // 0: no answer yet
 		s := idle(5)
 		c := beginAs(s, Call{Kind: Exclusive, Once: true})
 		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
@@ -32,13 +24,16 @@ func TestAnAttemptThatKeepsVotesHasLocksThatAreNoVotesMadeAnew(t *testing.T) {
 		for i := range 2 {
 			a.votes.ballot.Grant(i, a.votes.proposal, 0)
 		}
-		for i, digit := range []string{"1", "1", "2"} {
-			value := wire.Compose(strings.Repeat("0", wire.OwnerLen-1)+digit, 7, "1 - ")
-			a.votes.count(2+i, 5, &wire.Reply{Status: wire.Taken, Held: value, TTL: time.Second, Position: -1}, s.clock.Now())
+		for i, status := range []wire.Status{wire.Taken, wire.Taken, status} {
+			if status != 0 {
+				value := wire.Compose(strings.Repeat("0", wire.OwnerLen-1)+[]string{"1", "2", "3"}[i], 7, "1 - ")
+				a.votes.count(2+i, 5, &wire.Reply{Status: status, Held: value, TTL: time.Second, Position: -1}, s.clock.Now())
+			}
 		}
-		tried.mark(&a.req)
 		c.Concede(time.Second)
 		require.Same(t, a, c.unreleased)
-		assert.Equal(t, tried.anew, c.begin().req.Open())
+		next := c.begin()
+		assert.Equal(t, anew, next.req.Unproven(1<<4), "%v", status)
+		assert.False(t, next.req.Unproven(1<<4-1))
 	}
 }

@@ -200,7 +200,6 @@ func (c *courier) pack(t *transfer) {
 	if c.greeter.script.lean.runs(t.batch) {
 		// Where the node is not asked for a vote, a lock would be made all the same.
 		if t.marker = c.greeter.head("").marker; t.marker != quarantineMarker || !t.batch[0].asks() {
-			t.batch[0].req.MarkLean(1 << c.cfg.Index)
 			t.lean, t.commands = true, c.greeter.script.leanCall(t.commands, c.client, t.batch[0].req, c.meter.lockEnds(t.steady, t.batch[0].req))
 			return
 		}

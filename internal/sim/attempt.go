@@ -60,7 +60,7 @@ func newAttempt(c *client, now time.Duration) {
 	c.issuedFrom = w.now
 	if before.keeps {
 		c.owner, c.proposal, c.kept, c.started = before.owner, before.proposal, before.kept, before.started
-		c.unproven = before.unproven | before.lean
+		c.unproven = c.kept &^ before.ballot.Votes().Granted()
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
 	if c.reads {

@@ -27,13 +27,16 @@ func (w *world) drawLean() {
 // the node's clock by the client's upper estimate.
 func (c *client) goLean(i int, m *message) {
 	w, offset := c.w, &c.known[i].offset
-	if c.unproven != 0 { // from the attempt whose votes this one keeps
+	if m.op != opAcquire || m.ticket != 0 {
+		return
+	}
+	if c.unproven != 0 { // of the attempt whose votes this one keeps
 		if c.unproven.Has(i) {
 			m.way = anewWay
 		}
 		return
 	}
-	if w.config.alone == 0 || m.op != opAcquire || m.ticket != 0 || c.known[i].rests || int(w.lean.Uint64()%8) >= w.config.alone {
+	if w.config.alone == 0 || c.known[i].rests || int(w.lean.Uint64()%8) >= w.config.alone {
 		return
 	}
 	if w.config.instant > 0 && offset.Width() > w.config.terms.Timeout/4 {

@@ -79,8 +79,6 @@ type Request struct {
 	refused atomic.Uint32
 	// unproven has a bit for each node that may have a lock of this acquisition which is no vote, see vote.Look.
 	unproven atomic.Uint32
-	// lean has a bit for each node that was asked in the lean way, and has not answered.
-	lean atomic.Uint32
 	// generation counts the calls of Reset.
 	generation atomic.Uint32
 }
@@ -141,7 +139,6 @@ func (r *Request) Reset() {
 	r.sent.Store(0)
 	r.refused.Store(0)
 	r.unproven.Store(0)
-	r.lean.Store(0)
 }
 
 // Withdraw makes nodes that have not sent the request drop it. A release that undoes it
@@ -158,26 +155,16 @@ func (r *Request) MarkSent(node uint32) { r.sent.Or(node) }
 // has the lock.
 func (r *Request) MarkRefused(node uint32) { r.refused.Or(node) }
 
-// MarkUnproven records that nodes, which are given as bits, may have a lock of this acquisition which is no vote: asked
-// again, they delete it first, and no other attempt may keep its owner value.
+// MarkUnproven records that nodes, which are given as bits, may have a lock with the owner value of this acquisition which is no
+// vote: asked, they delete it first.
 func (r *Request) MarkUnproven(nodes uint32) { r.unproven.Or(nodes) }
 
-// MarkLean records that a node, which is given as a bit, is asked in the lean way.
-func (r *Request) MarkLean(node uint32) { r.lean.Or(node) }
-
-// ClearUnproven records that a node, which is given as a bit, has answered, and has no lock which is no vote.
-func (r *Request) ClearUnproven(node uint32) {
-	if r.Unproven(node) { // hardly ever, and each answer asks
-		r.unproven.And(^node)
-	}
-	if r.lean.Load()&node != 0 {
-		r.lean.And(^node)
+// ClearUnproven records that nodes have no such lock any more.
+func (r *Request) ClearUnproven(nodes uint32) {
+	if r.Unproven(nodes) { // hardly ever, and each answer asks
+		r.unproven.And(^nodes)
 	}
 }
-
-// Open returns the nodes, as bits, that may have a lock of this acquisition which is no vote: they have shown one, or were asked
-// in the lean way and have not answered.
-func (r *Request) Open() uint32 { return r.unproven.Load() | r.lean.Load() }
 
 // Unproven reports whether one of these nodes may have a lock of this acquisition which is no vote.
 func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
