@@ -67,7 +67,7 @@ func TestARoundWithoutAWaitHasNoPicture(t *testing.T) {
 // arrow is where an arrow begins and ends on the time axis.
 type arrow struct{ from, to float64 }
 
-// drawn returns the texts and the arrows of a picture, which has to be well-formed.
+// drawn returns the texts and the arrows of a picture. It fails the test if that is not well-formed XML.
 func drawn(t *testing.T, picture []byte) (texts []string, arrows []arrow) {
 	t.Helper()
 	decoder := xml.NewDecoder(bytes.NewReader(picture))
