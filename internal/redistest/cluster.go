@@ -34,6 +34,9 @@ type ClusterOptions struct {
 	Replicas int      // of each master; 1 by default
 	Args     []string // of every server, such as "--min-replicas-to-write", "1"
 
+	// TLS makes the servers speak it with each other, and name their TLSAddr to clients that do. No proxy is in between.
+	TLS *TLS
+
 	// NodeTimeout is how long a server may be silent. 2 s by default.
 	NodeTimeout time.Duration
 }
@@ -45,17 +48,21 @@ func StartCluster(tb testing.TB, o ClusterOptions) *Cluster {
 	tb.Helper()
 	masters, replicas := cmp.Or(o.Masters, 3), cmp.Or(o.Replicas, 1)
 	timeout := cmp.Or(o.NodeTimeout, 2*time.Second)
-	c := &Cluster{members: newMembers(tb, masters*(1+replicas), Options{Args: o.Args})}
+	c := &Cluster{members: newMembers(tb, masters*(1+replicas), Options{Args: o.Args, TLS: o.TLS})}
 	for i, s := range c.servers {
 		bus := NewProxy(tb, "")
 		c.buses = append(c.buses, bus)
 		host, port, _ := net.SplitHostPort(c.proxies[i].Addr())
 		_, busPort, _ := net.SplitHostPort(bus.Addr())
 		s.bus = true
-		s.args = append([]string{
+		announced := []string{"--cluster-announce-port", port}
+		if o.TLS != nil { // a server announces its own port for TLS if none is given
+			announced = []string{"--tls-cluster", "yes", "--tls-replication", "yes", "--protected-mode", "no"} // servers have addresses other than 127.0.0.1
+		}
+		s.args = slices.Concat([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
-			"--cluster-announce-ip", host, "--cluster-announce-port", port, "--cluster-announce-bus-port", busPort,
-		}, s.args...)
+			"--cluster-announce-ip", host, "--cluster-announce-bus-port", busPort,
+		}, announced, s.args)
 	}
 	c.start()
 

@@ -47,14 +47,14 @@ func newMembers(tb testing.TB, n int, o Options) *members {
 	tb.Helper()
 	m := &members{tb: tb}
 	for i := range n {
-		s := newServer(tb, Options{Clock: o.Clock})
+		s := newServer(tb, Options{Clock: o.Clock, TLS: o.TLS})
 		s.explain()
 		p := NewProxy(tb, "") // without a target until the server has an address
 		host, port, _ := net.SplitHostPort(p.Addr())
-		s.args = []string{
+		s.args = append(s.args,
 			"--replica-announce-ip", host, "--replica-announce-port", port,
 			"--repl-diskless-sync-delay", "0", // the others are not worth waiting for
-		}
+		)
 		if canIsolate {
 			s.args = append(s.args, "--bind-source-addr", source(i))
 		}

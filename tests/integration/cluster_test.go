@@ -51,6 +51,24 @@ func TestAWholeClusterIsUsedLikeAListOfNodes(t *testing.T) {
 	clustercases.Use(t, u)
 }
 
+// All buckets of a server share its connections, which are encrypted like those of a node.
+func TestAWholeClusterIsUsedOverTLS(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	c := redistest.StartCluster(t, redistest.ClusterOptions{TLS: &redistest.TLS{CA: ca, Clients: ca}})
+	u := underTest(c)
+	u.Option.InitAddress = tlsAddrs(c.Servers()[:5])
+	u.Option.TLSConfig = ca.ClientConfig(ca.Certificate("client"))
+	clustercases.Use(t, u)
+
+	u.Option.TLSConfig = ca.ClientConfig()
+	ctx, cancel := context.WithTimeout(background, 5*time.Second)
+	defer cancel()
+	_, err := quorumlock.NewCluster(ctx, u.Option, quorumlock.WithTTL(clusterTTL), quorumlock.WithRestartGuard(clusterGuard), quorumlock.WithFailover(window))
+	require.ErrorContains(t, err, "the server refuses the TLS connection")
+}
+
 func TestALeaseOfAWholeClusterOutlivesAMoveAndAFailover(t *testing.T) {
 	testkit.OnlyNightly(t, "it waits for the guard three times")
 	clustercases.Change(t, underTest(startCluster(t)))
