@@ -43,7 +43,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		deserted += sh.dog.Desert()
 	}
 	if deserted > 0 {
-		m.reporter.Warn("Manager closed while functions ran under leases; their locks stay held until they expire", "leases", deserted)
+		m.reporter.Warn("Manager closed while functions ran under leases: their locks stay held until they expire; return when the context ends, or give Close more time", "leases", deserted)
 	}
 	for _, sh := range m.shards {
 		sh.dog.Stop() // it calls no code of a user, and nothing that waits
@@ -98,7 +98,7 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 		leases, nodes = leases+left, nodes+on
 	}
 	if leases > 0 || cut.Load() {
-		m.reporter.Warn("Manager closed without an answer from every node; locks that are left expire by themselves", "leases", leases, "nodes", nodes)
+		m.reporter.Warn("Manager closed without an answer from every node: locks that are left expire within their TTL", "leases", leases, "nodes", nodes)
 	}
 	return inTime && !cut.Load()
 }

@@ -84,7 +84,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		case m.life.ending(): // Close ended the term, and the next Acquire says so
 			continue
 		case err != nil && !errors.Is(err, lost) && !errors.Is(err, context.Canceled): // that would repeat the loss, which is logged
-			m.reporter.Warn("the function of Lead has failed after the loss of its lease", "name", name, "token", l.Token(), "owner", l.Owner(), "error", err)
+			m.reporter.Warn("the function of Lead failed after the loss of its lease; Lead waits for the next one", "name", name, "token", l.Token(), "owner", l.Owner(), "error", err)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 			if len(leases) > 1 {
 				attrs = []any{"error", err} // it has the names
 			}
-			m.reporter.Warn("a release was not confirmed by a majority of the nodes; the lock expires by itself", attrs...)
+			m.reporter.Warn("a release was not confirmed by a majority of the nodes: the lock expires within its TTL", attrs...)
 		}
 	}()
 	return nil, fn(fnCtx)

@@ -16,23 +16,23 @@ type nodeState struct {
 	votes  bool
 }
 
-// changed records the state of node i, and returns whether the log has a line about it.
-func (l *nodeLog) changed(i int, now nodeState) bool {
+// changed records the state of node i, and returns whether the log has a line about it, and whether the node grants locks again.
+func (l *nodeLog) changed(i int, now nodeState) (line, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.states[i]
 	l.states[i] = now
 	if before.text == now.text { // another error of the same outage is an event, and no second line
-		return false
+		return false, false
 	}
-	returns := now.votes && before.text != ""
+	again = now.votes && before.text != "" && !before.votes
 	for j, other := range l.states {
 		if j == i || now.server == "" || other.server != now.server {
 			continue
 		}
-		if returns && !other.votes || !returns && other.text == now.text { // the first one that leaves, the last one that returns
-			return false
+		if again && !other.votes || !again && other.text == now.text { // the first one that leaves, the last one that returns
+			return false, again
 		}
 	}
-	return true
+	return true, again
 }

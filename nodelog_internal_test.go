@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,13 +12,15 @@ import (
 func TestTheLogHasOneLineForEachServerOfACluster(t *testing.T) {
 	l := nodeLog{states: make([]nodeState, 6)} // 0 to 2 are on a, 3 to 5 on b
 	state := func(server, text string) nodeState {
-		return nodeState{text: text, server: server, votes: text == "votes"}
+		return nodeState{text: text, server: server, votes: strings.HasPrefix(text, "votes")}
 	}
+	var again bool
 	all := func(server, text string, nodes ...int) (lines []int) {
 		for _, i := range nodes {
 			for range 2 { // an error has many texts, and one state
-				if l.changed(i, state(server, text)) {
-					lines = append(lines, i)
+				line, returns := l.changed(i, state(server, text))
+				if line {
+					lines, again = append(lines, i), returns
 				}
 			}
 		}
@@ -26,20 +29,25 @@ func TestTheLogHasOneLineForEachServerOfACluster(t *testing.T) {
 	for _, step := range []struct {
 		server, text string
 		nodes, lines []int
+		again        bool
 	}{
-		{"a", "quarantine", []int{0, 1, 2}, []int{0}},
-		{"b", "votes", []int{3, 4, 5}, []int{3}},
-		{"a", "votes", []int{0, 1, 2}, []int{2}},
-		{"a", "down", []int{1, 0, 2}, []int{1}},
-		{"b", "quarantine", []int{2, 0}, []int{2}},
-		{"b", "quarantine", []int{1}, nil},
-		{"b", "votes", []int{0, 2, 1}, []int{1}},
-		{"b", "down", []int{0, 1, 2, 3, 4, 5}, []int{0}},
-		{"b", "votes", []int{0, 1, 2, 3, 4, 5}, []int{5}},
-		{"b", "down", []int{4}, []int{4}}, // its slot moves
-		{"c", "votes", []int{4}, []int{4}},
+		{"a", "quarantine", []int{0, 1, 2}, []int{0}, false},
+		{"b", "votes", []int{3, 4, 5}, []int{3}, false},
+		{"a", "votes", []int{0, 1, 2}, []int{2}, true},
+		{"a", "down", []int{1, 0, 2}, []int{1}, false},
+		{"b", "quarantine", []int{2, 0}, []int{2}, false},
+		{"b", "quarantine", []int{1}, nil, false},
+		{"b", "votes", []int{0, 2, 1}, []int{1}, true},
+		{"b", "down", []int{0, 1, 2, 3, 4, 5}, []int{0}, false},
+		{"b", "votes", []int{0, 1, 2, 3, 4, 5}, []int{5}, true},
+		{"b", "down", []int{4}, []int{4}, false}, // its slot moves
+		{"c", "votes", []int{4}, []int{4}, true},
+		{"b", "votes, and a warning", []int{0, 1, 2, 3, 5}, []int{0}, false},
+		{"b", "votes", []int{0, 1, 2, 3, 5}, []int{0}, false},
 	} {
+		again = false
 		assert.Equal(t, step.lines, all(step.server, step.text, step.nodes...), fmt.Sprint(step))
+		assert.Equal(t, step.again, again, fmt.Sprint(step))
 	}
 
 	l = nodeLog{states: make([]nodeState, 3)} // of a list

@@ -1,7 +1,6 @@
 package quorumlock
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -272,9 +271,9 @@ func WithObserveEvery(d time.Duration) Option {
 	return managerOption(func(c *settings) { c.ObserveEvery = d })
 }
 
-// WithLogger sets where the Manager logs: changes for the better at Info, all other lines at Warn.
-// It logs node changes, doubtful settings, losses of leases, unconfirmed releases, and leases that
-// seem to be forgotten. Default slog.Default(), from Warn up; nil is ignored. A logger of
+// WithLogger sets where the Manager logs: node changes, doubtful settings, losses of leases, unconfirmed
+// releases, and leases that seem to be forgotten, at Warn; a node that grants locks again, at Info; the
+// first connection to a node, at Debug. Default slog.Default(); nil is ignored. A logger of
 // slog.DiscardHandler turns it off.
 //
 // The handler runs in one goroutine with the hold spans and the metrics. A handler that hangs
@@ -287,23 +286,6 @@ func WithLogger(l *slog.Logger) Option {
 		}
 	})
 }
-
-// warnings is a handler for what is at Warn or above: the default of a program that has
-// said nothing about this library.
-type warnings struct{ slog.Handler }
-
-// Enabled reports whether a level is logged.
-func (h warnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
-}
-
-// WithAttrs returns the handler with attributes.
-func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return warnings{h.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup returns the handler with a group.
-func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handler.WithGroup(name)} }
 
 // settings are the options of a Manager, checked.
 type settings struct {
@@ -320,7 +302,7 @@ func newSettings(nodes []rueidis.ClientOption, opts []Option) (*settings, error)
 // withOptions applies defaults, then options.
 func withOptions(nodes int, opts []Option) *settings {
 	s := &settings{Config: config.Default(nodes)}
-	s.Log = slog.New(warnings{slog.Default().Handler()})
+	s.Log = slog.Default()
 	for _, o := range opts {
 		if o != nil {
 			o.manager(s)

@@ -126,29 +126,31 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 	if sh.m.cluster != nil {
 		state.server = h.Master
 	}
-	line := sh.m.nodeLog.changed(e.Node, state)
+	line, again := sh.m.nodeLog.changed(e.Node, state)
 	if h.Err == nil {
 		sh.dog.NodeBack(i)
 	}
 	if line {
-		sh.m.reporter.Add(func() { sh.m.logNode(&e, h) })
+		sh.m.reporter.Add(func() { sh.m.logNode(&e, h, again) })
 	}
 	sh.m.events.Send(e)
 }
 
 // logNode writes what the log says of a node.
-func (m *Manager) logNode(e *NodeChanged, h node.Health) {
+func (m *Manager) logNode(e *NodeChanged, h node.Health, again bool) {
 	log := m.cfg.Log.With("node", e.Node, "addr", e.Addr)
 	if h.Master != "" {
 		log = log.With("master", h.Master)
 	}
 	switch {
 	case h.Err != nil:
-		log.Warn("quorumlock: node grants no locks", "error", h.Err)
+		log.Warn("quorumlock: node grants no locks; the others do, as long as they are a majority", "error", h.Err)
 	case h.Reason != nil:
 		log.Warn("quorumlock: node is in quarantine: it grants no locks until that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+	case again:
+		log.Info("quorumlock: node grants locks again", "version", h.Identity.Version)
 	default:
-		log.Info("quorumlock: node grants locks", "version", h.Identity.Version)
+		log.Debug("quorumlock: node grants locks", "version", h.Identity.Version)
 	}
 	if h.Warning != nil {
 		log.Warn("quorumlock: node has a warning", "error", h.Warning)

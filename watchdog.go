@@ -241,7 +241,7 @@ func (l *Lease) warnOfLoss(lost *LostError, owner string) {
 			}
 			evidence.WriteString(n.Error())
 		}
-		log.Warn("quorumlock: a lease was lost", "name", lost.Name, "token", lost.Token, "reason", string(lost.Reason),
+		log.Warn("quorumlock: a lease was lost: its context has ended, and others may get the lock", "name", lost.Name, "token", lost.Token, "reason", string(lost.Reason),
 			"holder", label, "owner", owner, "nodes", evidence.String())
 	})
 }

@@ -156,7 +156,7 @@ func (r *race) outcome(c *claim) (over bool, err error) {
 		return c.led || c.ctx.Err() == nil, c.err
 	case c.led && (lost || c.timeUp):
 		if work := c.work; work != nil && !errors.Is(work, quorumlock.ErrLost) && !errors.Is(work, context.Canceled) && (c.yielded == nil || !errors.Is(work, c.yielded)) {
-			r.log.Warn("the Lead function of an election returned an error after its context had ended", "name", r.e.cfg.Name, "error", work)
+			r.log.Warn("election: Lead returned an error after its context had ended; Run continues", "name", r.e.cfg.Name, "error", work)
 		}
 		return false, nil
 	case c.led && c.yielded != nil && c.err == nil:

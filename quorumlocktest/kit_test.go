@@ -185,7 +185,7 @@ func TestTheKitLogsToTheTestAndNeverAfterItsEnd(t *testing.T) {
 		c.Nodes()[1].Kill()
 		time.Sleep(time.Minute)
 		text := strings.Join(r.lines, "\n")
-		assert.Contains(t, text, `level=WARN msg="quorumlock: a lease was lost" name=job`)
+		assert.Contains(t, text, `level=WARN msg="quorumlock: a lease was lost: its context has ended, and others may get the lock" name=job`)
 		assert.NotContains(t, text, "time=")
 		for _, line := range r.lines {
 			assert.NotContains(t, line, "\n")

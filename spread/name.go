@@ -107,7 +107,7 @@ func (s *Member) repeat(ctx context.Context, l *quorumlock.Lease, name string) {
 			own.LastError = err
 		}
 		s.mu.Unlock()
-		s.cfg.Log.Warn("spread: a function has returned, and is called again", "group", s.cfg.Group, "name", name, "in", pause, "error", err)
+		s.cfg.Log.Warn("spread: Func returned before its context ended; it is called again", "group", s.cfg.Group, "name", name, "in", pause, "error", err)
 		if !sleep(ctx, pause) {
 			return
 		}

@@ -155,7 +155,7 @@ func (s *Member) tick(ctx, base context.Context) {
 		case balance.Leave:
 			s.end(c.Name, errLapsed)
 		case balance.Deaf:
-			s.cfg.Log.Warn("spread: a member does not hand over names; it is not asked again for some time", "group", s.cfg.Group, "member", c.Name)
+			s.cfg.Log.Warn("spread: a member hands over no names: the shares stay uneven; does its Func return when its context ends?", "group", s.cfg.Group, "member", c.Name)
 		}
 	}
 }

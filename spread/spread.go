@@ -65,7 +65,8 @@ type Config struct {
 	TTL time.Duration
 	// Label names the member for people, at most 128 bytes of UTF-8. Default host/pid. Equal labels do no harm.
 	Label string
-	// Log gets errors and members that give nothing away (Warn), and which names come and go (Debug). Default
+	// Log gets at Warn: an error of the nodes, once a minute; a name whose lease was lost; a Func that returned before its
+	// context ended; a member that hands over no names when it is asked. At Debug: which names come and go. Default
 	// slog.Default().
 	Log *slog.Logger
 }

@@ -99,7 +99,7 @@ func (e *Ensemble) onHealth(i int, h node.Health) {
 // onClockStep handles a step of a node's clock. After a step forward, the node's keys
 // expire that much earlier than the leases assume.
 func (e *Ensemble) onClockStep(i int, by time.Duration) {
-	e.report.Warn("a node's clock was stepped: set its time service to slew the clock", "node", e.first+i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
+	e.report.Warn("a node's clock was stepped, which can end leases early: set its time service to slew the clock", "node", e.first+i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
 	if by <= 0 {
 		return
 	}

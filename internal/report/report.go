@@ -85,17 +85,19 @@ func (r *Reporter) call(report func()) {
 func (r *Reporter) complain(last bool) {
 	if n := r.dropped.Swap(0); n > 0 {
 		r.call(func() {
-			r.log.Warn("quorumlock: a log handler, span processor or meter is too slow: reports dropped", "reports", n)
+			r.log.Warn("quorumlock: a log handler, span processor or meter is too slow: log lines, spans or metrics are missing; leases are not affected", "reports", n)
 		})
 	}
 	if first := r.first; first != "" {
 		r.first = ""
 		r.call(func() {
-			r.log.Warn("quorumlock: a log handler, span processor or meter panicked: its report is lost", "panic", first)
+			r.log.Warn("quorumlock: a log handler, span processor or meter panicked: its log line, span or metric is missing; leases are not affected", "panic", first)
 		})
 	}
 	if n := r.panics; last && n > 1 {
-		r.call(func() { r.log.Warn("quorumlock: a log handler, span processor or meter has panicked", "times", n) })
+		r.call(func() {
+			r.log.Warn("quorumlock: a log handler, span processor or meter panicked several times", "times", n)
+		})
 	}
 }
 

@@ -238,7 +238,7 @@ func (l *stepLog) Handle(_ context.Context, line slog.Record) error {
 		}
 		return true
 	})
-	if strings.Contains(line.Message, "clock was stepped: set its time service to slew the clock") && by < 0 {
+	if strings.Contains(line.Message, "clock was stepped, which can end leases early: set its time service") && by < 0 {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.back[addr] = now

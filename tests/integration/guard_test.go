@@ -47,7 +47,7 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	assert.Greater(t, next.Token(), l.Token())
 	testkit.Eventually(t, "the log has the start and the end of the quarantine", func() bool {
 		_, after, quarantined := strings.Cut(log.String(), "node is in quarantine: it grants no locks until that ends")
-		return quarantined && strings.Contains(after, "quorumlock: node grants locks")
+		return quarantined && strings.Contains(after, "quorumlock: node grants locks again")
 	})
 }
 

@@ -88,5 +88,6 @@ func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 		}
 	}
 	assert.Contains(t, log.String(), "even number of nodes")
-	assert.NotContains(t, log.String(), "level=INFO", "no warning for nodes that vote")
+	assert.NotContains(t, log.String(), "level=INFO", "a program that starts says nothing of nodes that vote")
+	assert.Contains(t, log.String(), `level=DEBUG msg="quorumlock: node grants locks"`)
 }
