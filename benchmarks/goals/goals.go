@@ -293,7 +293,7 @@ func faultGoals() []Goal {
 		goals = append(goals,
 			Goal{What: name + ", p99 against healthy", Bound: 1.5, Unit: "×", measure: figure(w, name, contest.Fenced, "ratio99")},
 			// One for each node may come and go with its connection.
-			Goal{What: "the same, goroutines more", Bound: 3, measure: figure(w, name, contest.Fenced, "goroutines")},
+			Goal{What: "the same, goroutines added", Bound: 3, measure: figure(w, name, contest.Fenced, "goroutines")},
 		)
 	}
 	return goals

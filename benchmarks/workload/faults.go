@@ -27,7 +27,7 @@ const (
 func faults() Workload {
 	w := Workload{
 		Name:  "faults",
-		Title: "One node of three out of order",
+		Title: "One node of three down",
 		About: fmt.Sprintf("One caller acquires and releases a free lock, while one of three nodes is stopped (SIGSTOP) or killed. A call is "+
 			"given up after %v.", faultBound),
 		Columns: []report.Column{
@@ -35,7 +35,7 @@ func faults() Workload {
 			{Key: "unlock50", Title: "unlock p50, µs"}, {Key: "unlock99", Title: "unlock p99, µs"},
 			{Key: "healthy50", Title: "healthy pair p50, µs"}, {Key: "healthy99", Title: "healthy pair p99, µs"},
 			{Key: "ratio99", Title: "pair p99 / healthy", Digits: 2},
-			{Key: "goroutines", Title: "goroutines more"}, {Key: "failed", Title: "failed"},
+			{Key: "goroutines", Title: "goroutines added"}, {Key: "failed", Title: "failed"},
 		},
 		Chart: "lock50",
 		Log:   true,

@@ -28,10 +28,10 @@ func watchdog(o Options) Workload {
 	w := Workload{
 		Name:  "watchdog",
 		Title: "Held leases, renewed in the background",
-		About: fmt.Sprintf("Leases with a TTL of %v are held for %v; for %v, %d other processes compute on the same cores. B per lease is "+
+		About: fmt.Sprintf("Leases with a TTL of %v are held for %v; for %v, %d other processes compute on the same cores. Bytes per lease are "+
 			"heap and stacks after a garbage collection.", o.TTL, watched(o.TTL), o.TTL/2, spinners),
 		Columns: []report.Column{
-			{Key: "lost", Title: "lost"}, {Key: "bytes", Title: "B per lease"}, {Key: "goroutines", Title: "goroutines more"},
+			{Key: "lost", Title: "lost"}, {Key: "bytes", Title: "bytes per lease"}, {Key: "goroutines", Title: "goroutines added"},
 			{Key: "client", Title: "client, % of a core", Digits: 1}, {Key: "servers", Title: "servers, % of a core", Digits: 1},
 			{Key: "scripts", Title: "scripts/s"}, {Key: "taking", Title: "s to take them", Digits: 1},
 		},
