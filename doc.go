@@ -16,11 +16,11 @@
 //
 //   - [Manager.Acquire] waits for a lease, [Manager.TryAcquire] asks once, and [Manager.Do] runs a
 //     function under a lease. [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
-//   - [Manager.Lead] campaigns for leadership again and again. Package election elects the best
-//     healthy candidate; package spread runs a function for each of N names, spread over a group.
+//   - [Manager.Lead] campaigns for leadership again and again. Package [election] elects the best
+//     healthy candidate; package [spread] runs a function for each of N names, spread over a group.
 //   - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
 //   - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
-//     held names. Package web serves all of it as a page.
+//     held names. Package [web] serves all of it as a page.
 //   - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
 //     [Manager.Revoke] takes it away safely. [Lease.Detach] hands it to another process.
 //   - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
@@ -39,14 +39,14 @@
 //   - No deadlock: the keys of a dead holder expire.
 //
 // With [WithRestartGuard], a node that was restarted, flushed or failed over does not count as lost data: it
-// grants no locks until every lease that it may have forgotten has ended. docs/safety.md has the argument.
+// grants no locks until every lease that it may have forgotten has ended. [docs/safety.md] has the argument.
 //
 // # What it does not promise
 //
 // Unconditional mutual exclusion. No lease can give it: a holder that is stopped between its last check
 // and its write cannot know that its time has passed (Kleppmann, 2016).
 // Either the resource refuses a [Lease.Token] below the highest that it has seen, or the step must be safe
-// to repeat. docs/fencing.md shows how databases, object stores and APIs check a token.
+// to repeat. [docs/fencing.md] shows how databases, object stores and APIs check a token.
 //
 // # The life of a lease
 //
@@ -72,12 +72,13 @@
 // # When a lease ends
 //
 // A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
-// 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining] counts down to the end. The Manager reports a loss
-// 25 ms before the end, and earlier on a busy machine.
+// 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining]
+// counts down to the end. The Manager reports a loss 25 ms earlier, and sooner on a busy machine.
 //
-// The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff. A node that has lost the key gets it back while the lease is valid.
+// The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff.
+// A node that has lost the key gets it back while the lease is valid.
 //
-// A machine that slept past the end finds its leases lost: time that it was suspended counts.
+// A machine that slept past the end finds its leases lost.
 //
 // # Events and telemetry
 //
@@ -108,4 +109,9 @@
 // Other Redlock clients on the same keys and this package exclude each other.
 //
 // [CHANGELOG.md]: https://github.com/quorumlock/quorumlock/blob/main/CHANGELOG.md
+// [docs/safety.md]: https://github.com/quorumlock/quorumlock/blob/main/docs/safety.md
+// [docs/fencing.md]: https://github.com/quorumlock/quorumlock/blob/main/docs/fencing.md
+// [election]: https://pkg.go.dev/github.com/quorumlock/quorumlock/election
+// [spread]: https://pkg.go.dev/github.com/quorumlock/quorumlock/spread
+// [web]: https://pkg.go.dev/github.com/quorumlock/quorumlock/web
 package quorumlock

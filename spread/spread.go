@@ -11,28 +11,33 @@
 // ignores the end of its context, or whose process was stopped, may overlap with its successor, whose fencing token is
 // larger: pass the token on to what it writes to.
 //
-// With a TTL of 5 s or more and up to some hundred names, the members' numbers of names differ by one at most within two
-// TTL after the last member has come or gone, or the list has changed, if the functions return when their contexts end;
-// otherwise after the last one of those functions has returned. A member asks for 64 names at one time, so one that joins a
-// group with 10,000 names on ten members needs seven TTL. A member that joins takes its share and one name at most from the
-// others, and each of these has a runner again within milliseconds of the return of its function. A name of a member that
-// leaves waits for the next look of the others, which is a second or so; one of a member that dies waits for the end of its
-// lease. Then names do not move while nothing changes. Members whose lists differ run every name of any list. docs/adr/0065
-// has the figures.
+// With a TTL of 5 s or more and up to some hundred names ([ADR 65] has the figures):
+//
+//   - Even shares: within two TTL after a member has come or gone, or the list has changed, the members' numbers of names
+//     differ by one at most. A function that does not return when its context ends delays that until it returns.
+//   - Few moves: a member that joins takes its share and one name more at most. Names do not move while nothing changes.
+//   - Short gaps: a name that moves has a runner again within milliseconds of the return of its function. A name of a
+//     member that leaves waits about a second, for the next look of the others; one of a member that dies waits for the
+//     end of its lease.
+//
+// A member asks for 64 names at a time: one that joins a group with 10,000 names on ten members needs seven TTL. Members
+// whose lists differ run every name of any list.
 //
 // # How it works
 //
 // There is no leader and no table. A member counts the members, looks who holds which name, takes free names until it has
 // its share, and asks the richest member for one of its names by [quorumlock.Manager.AskRelease]; that one gives it away
-// while it has at least two more. The rules, and what was measured, are in docs/adr/0065 of the repository.
+// while it has at least two more. [ADR 65] has the rules.
 //
 // The members of a group need the same nodes and prefix, and should have the same TTL and list. Who runs what is shown
 // by [quorumlock.Manager.List] for the prefix "GROUP/": the label of a holder begins with the member's Label. The lock
 // "GROUP/" itself is shared by the members.
 //
-// In rest, a member costs a node 1.5 reads a second, and each name the renewals of its lease. After a change, each member
+// At rest, a member costs a node 1.5 reads a second, and each name the renewals of its lease. After a change, each member
 // looks at all names: with M members and N names beyond 50,000 for M·N, use several groups. A Manager with
 // [quorumlock.WithMaxHold] or [quorumlock.WithoutRenewal] loses each name after that time, and a member takes it again.
+//
+// [ADR 65]: https://github.com/quorumlock/quorumlock/blob/main/docs/adr/0065-members-take-what-is-free-and-ask-the-richest.md
 package spread
 
 import (
