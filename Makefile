@@ -244,7 +244,7 @@ vuln: ## Look for known weaknesses in what each module compiles (needs the netwo
 	$(call each-module,$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...)
 
 .PHONY: release
-release: ## Make a version ready to be tagged (VERSION=v0.2.0).
+release: ## Make a version ready to be tagged (VERSION=0.2.0).
 	scripts/release.sh $(VERSION)
 
 .PHONY: apidiff
