@@ -95,6 +95,16 @@ func verdict(worst doctor.Level) (word string, code int) {
 	}
 }
 
+// verdictOf is the word for the nodes of a list. A node that fails while a majority grants locks has the exit code of
+// broken, because it needs a repair, and another word.
+func verdictOf(r doctor.Report) string {
+	word, code := verdict(r.Worst())
+	if code == exitBroken && r.Voting >= r.Quorum {
+		word = "degraded"
+	}
+	return word
+}
+
 // checkup is the report for people.
 func (p *program) checkup(nodes []doctor.Node, r doctor.Report) string {
 	style := p.style()
@@ -110,7 +120,11 @@ func (p *program) checkup(nodes []doctor.Node, r doctor.Report) string {
 	var b strings.Builder
 	b.WriteString(t.String())
 	b.WriteString(remedies(style, nodes, r.Findings))
-	fmt.Fprintf(&b, "\n%s: %d of %d nodes can grant locks, %d needed\n", paintVerdict(style, r.Worst()), r.Voting, len(nodes), r.Quorum)
+	fmt.Fprintf(&b, "\n%s: %d of %d nodes can grant locks, %d needed", paint(style, r.Worst(), verdictOf(r)), r.Voting, len(nodes), r.Quorum)
+	if r.Waiting > 0 {
+		fmt.Fprintf(&b, "; %d more after the quarantine", r.Waiting)
+	}
+	b.WriteByte('\n')
 	return b.String()
 }
 
@@ -130,10 +144,9 @@ func remedies(style style, nodes []doctor.Node, findings []doctor.Finding) strin
 	return b.String()
 }
 
-// paintVerdict is the word of verdict in its colour.
-func paintVerdict(style style, worst doctor.Level) string {
-	word, code := verdict(worst)
-	if code == exitOK {
+// paint is the word of a verdict in its colour.
+func paint(style style, worst doctor.Level, word string) string {
+	if worst == doctor.Note {
 		return style.green(word)
 	}
 	return style.of(worst, word)
@@ -229,8 +242,9 @@ func replicas(n doctor.Node) string {
 
 // doctorJSON is the JSON of doctor. Its keys are stable.
 type doctorJSON struct {
-	Verdict  string           `json:"verdict"` // ok, warnings or broken
+	Verdict  string           `json:"verdict"` // ok, warnings, degraded or broken
 	Voting   int              `json:"voting"`
+	Waiting  int              `json:"waiting"`
 	Quorum   int              `json:"quorum"`
 	Nodes    []checkedJSON    `json:"nodes"`
 	Findings []doctor.Finding `json:"findings"`
@@ -258,8 +272,7 @@ type checkedJSON struct {
 }
 
 func doctorReport(nodes []doctor.Node, r doctor.Report) doctorJSON {
-	word, _ := verdict(r.Worst())
-	j := doctorJSON{Verdict: word, Voting: r.Voting, Quorum: r.Quorum, Nodes: []checkedJSON{}, Findings: []doctor.Finding{}}
+	j := doctorJSON{Verdict: verdictOf(r), Voting: r.Voting, Waiting: r.Waiting, Quorum: r.Quorum, Nodes: []checkedJSON{}, Findings: []doctor.Finding{}}
 	j.Findings = append(j.Findings, r.Findings...)
 	for _, n := range nodes {
 		j.Nodes = append(j.Nodes, checkedNode(n))

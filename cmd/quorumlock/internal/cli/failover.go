@@ -78,9 +78,9 @@ func (p *program) aftermath(f doctor.Failover, r doctor.FailoverReport) string {
 		b.WriteString("\n" + courseFacts(f, r))
 	}
 	b.WriteString(remedies(style, []doctor.Node{n}, r.Findings))
-	fmt.Fprintf(&b, "\n%s", paintVerdict(style, r.Worst()))
-	// The word may be coloured, so the wrapping of what follows must not count it.
 	word, _ := verdict(r.Worst())
+	// The word may be coloured, so the wrapping of what follows must not count it.
+	b.WriteString("\n" + paint(style, r.Worst(), word))
 	b.WriteString(strings.TrimPrefix(wrap("", word+": "+r.Meaning), word))
 	if r.Advice != "" {
 		b.WriteString(wrap("      ", "advice: "+r.Advice))

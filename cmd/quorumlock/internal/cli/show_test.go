@@ -84,7 +84,7 @@ func TestDoctorExitsWithItsVerdict(t *testing.T) {
 		code int
 		word string
 	}{
-		{[]string{"--restart-guard", "30s"}, exitOK, "ok: 3 of 3 nodes can grant locks, 2 needed"},
+		{[]string{"--restart-guard", "30s"}, exitOK, "ok: 0 of 3 nodes can grant locks, 2 needed; 3 more after the quarantine"},
 		{nil, exitWarnings, "warnings: 3 of 3 nodes can grant locks, 2 needed"},
 		{[]string{"--nodes", addrs[0] + "," + addrs[0] + "," + addrs[0]}, exitBroken, "broken: 1 of 3 nodes can grant locks, 2 needed"},
 		{[]string{"--tls"}, exitBroken, "tls_unexpected"},

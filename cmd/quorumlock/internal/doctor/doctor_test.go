@@ -84,7 +84,11 @@ func TestThreeSoundNodesNeedNothing(t *testing.T) {
 		servers := redistest.Start(t, 3, c.args...)
 		nodes, r := examine(t, options(addrs(servers), nil), c.settings)
 		assert.Empty(t, found(r), claim)
-		assert.Equal(t, 3, r.Voting)
+		waiting := 0
+		if c.settings.Guard > 0 {
+			waiting = 3 // from the first client on
+		}
+		assert.Equal(t, []int{3 - waiting, waiting}, []int{r.Voting, r.Waiting}, claim)
 		for i, n := range nodes {
 			assert.Positive(t, n.RoundTrip)
 			assert.Less(t, n.Clock.Abs(), n.RoundTrip+time.Millisecond, "the clock is this machine's")
@@ -333,6 +337,10 @@ func TestAQuarantineIsNamed(t *testing.T) {
 		}
 		return all
 	}
+	voting := func() [2]int {
+		_, r := examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
+		return [2]int{r.Voting, r.Waiting}
+	}
 	assert.Equal(t, []string{"note 0", "note 1", "note 2"}, quarantines())
 	m, err := quorumlock.New(t.Context(), quorumlock.Addrs(addrs(servers)...), quorumlock.WithPrefix(prefix), quorumlock.WithRestartGuard(time.Minute))
 	require.NoError(t, err)
@@ -345,6 +353,12 @@ func TestAQuarantineIsNamed(t *testing.T) {
 	fields := strings.Fields(text)
 	servers[0].MustDo("SET", prefix+"\xffg", strings.Join([]string{fields[0], "1", fields[2], fields[3]}, " "))
 	assert.Equal(t, []string{"warn 2", "note 1"}, quarantines())
+	assert.Equal(t, [2]int{1, 2}, voting())
+	_, r := examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
+	assert.Equal(t, []string{"warn in_quarantine 2"}, found(r), "one grants locks, and one waits for its first client")
+	servers[0].MustDo("SET", prefix+"\xffg", text)
+	_, r = examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
+	assert.Equal(t, []string{"fail no_quorum -1", "warn in_quarantine 0", "warn in_quarantine 2"}, found(r))
 }
 
 func TestASentinelIsNamed(t *testing.T) {
@@ -468,6 +482,54 @@ func TestAListThatExcludesThisOneIsNamed(t *testing.T) {
 	_, r = examine(t, options(append(all[2:4:4], all[4], all[0]), nil), guarded)
 	assert.Equal(t, []string{"warn even_number -1"}, found(r), "one node more")
 	require.NoError(t, l.Release(context.Background()))
+}
+
+// A node that was restarted has a new run_id. Until the clients have announced it, they still name the earlier one.
+func TestAListFromBeforeARestartIsNotAnother(t *testing.T) {
+	t.Parallel()
+	nodes := []Node{{Addr: "a", RunID: "A", Uptime: time.Hour}, {Addr: "b", RunID: "B", Uptime: time.Hour}, {Addr: "c", RunID: "C2", Uptime: 10 * time.Second}}
+	for claim, c := range map[string]struct {
+		text  string
+		ago   time.Duration
+		other bool
+	}{
+		"before the restart":                 {"guarded 3 A,B,C a, b, c", 15 * time.Second, false},
+		"a second after it":                  {"guarded 3 A,B,C a, b, c", 9 * time.Second, false},
+		"an address leads to another server": {"guarded 3 A,B,C a, b, c", 5 * time.Second, true},
+		"two nodes are others":               {"plain 3 A,D,E a, d, e", 15 * time.Second, true},
+		"all nodes are others":               {"plain 3 D,E,F d, e, f", 15 * time.Second, true},
+		"the same nodes":                     {"guarded 3 A,B,C2 a, b, c", 0, false},
+	} {
+		nodes[0].InUse = map[string]time.Duration{c.text: c.ago}
+		j := &judge{nodes: nodes}
+		j.lists(0, nodes[0])
+		assert.Equal(t, c.other, len(j.findings) == 1, claim)
+	}
+}
+
+func TestANodeThatCameBackMakesNoOtherList(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	m, err := quorumlock.New(t.Context(), quorumlock.Addrs(addrs(servers)...), quorumlock.WithTTL(2*time.Second))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close(context.Background())) }()
+	_, err = m.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	settings := Settings{}
+	require.Eventually(t, func() bool { // each check of a node announces the list
+		nodes, _ := examine(t, options(addrs(servers), nil), settings)
+		return len(nodes[0].InUse) == 1 && len(nodes[1].InUse) == 1
+	}, 40*time.Second, 500*time.Millisecond)
+	servers[2].Restart()
+	earlier := false
+	for began := time.Now(); time.Since(began) < 15*time.Second; time.Sleep(500 * time.Millisecond) {
+		nodes, r := examine(t, options(addrs(servers), nil), settings)
+		for text := range nodes[0].InUse {
+			earlier = earlier || !strings.Contains(text, nodes[2].RunID)
+		}
+		assert.NotContains(t, strings.Join(found(r), ", "), CodeOtherList)
+	}
+	assert.True(t, earlier, "the list from before the restart was there")
 }
 
 func TestAnAddressOfSeveralServersIsNamed(t *testing.T) {

@@ -13,6 +13,7 @@ type Node struct {
 	Fault *Finding // why the node could not be asked, nil if it could
 
 	RunID   string // of the server process
+	Uptime  time.Duration
 	ReplID  string // of the data set: a master and its replicas have the same one
 	Former  string // master_replid2: of the data set it was a replica of until it was promoted
 	Role    string // master or slave
@@ -64,6 +65,8 @@ func (n *Node) readInfo(text string) {
 		switch key {
 		case "run_id":
 			n.RunID = value
+		case "uptime_in_seconds":
+			n.Uptime = time.Duration(number(value)) * time.Second
 		case "redis_version":
 			if n.Version == "" {
 				n.Version = value

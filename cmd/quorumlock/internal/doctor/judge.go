@@ -21,7 +21,8 @@ const MaxSkew = time.Second
 
 // Report is the verdict on all nodes.
 type Report struct {
-	Voting   int // nodes that can vote
+	Voting   int // nodes that can grant locks now
+	Waiting  int // nodes that will, after the quarantine of the restart guard
 	Quorum   int
 	Findings []Finding // the worst first, by node within a level
 }
@@ -59,16 +60,27 @@ func Judge(nodes []Node, s Settings) Report {
 	j.pairs()
 	j.clocks()
 	r := Report{Quorum: len(nodes)/2 + 1}
-	failed := map[int]bool{}
+	failed, waiting := map[int]bool{}, map[int]Level{}
 	for _, f := range j.findings {
 		failed[f.Node] = failed[f.Node] || f.Level == Fail
-	}
-	for i := range nodes {
-		if !failed[i] {
-			r.Voting++
+		if f.Code == CodeQuarantine {
+			waiting[f.Node] = f.Level
 		}
 	}
-	j.number(r)
+	unused := 0 // nodes whose quarantine begins with the first client
+	for i := range nodes {
+		switch {
+		case failed[i]:
+		case waiting[i] == "":
+			r.Voting++
+		case waiting[i] == Note:
+			unused++
+			fallthrough
+		default:
+			r.Waiting++
+		}
+	}
+	j.number(r, r.Voting+unused)
 	r.Findings = j.sorted()
 	return r
 }

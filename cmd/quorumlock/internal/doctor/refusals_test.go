@@ -47,10 +47,10 @@ func TestEveryRefusalOfAGrantIsNamed(t *testing.T) {
 		var r Report
 		if c.servers == nil {
 			r = Judge([]Node{{RunID: "a", Role: "master", Refused: []Refusal{{"PING", "unknown command 'PING', with args beginning with: "}}}}, guarded)
-			assert.Equal(t, 1, r.Voting, claim)
+			assert.Equal(t, 1, r.Waiting, claim)
 		} else {
 			_, r = examine(t, options(addrs(c.servers), nil), guarded)
-			assert.Zero(t, r.Voting, claim)
+			assert.Zero(t, r.Voting+r.Waiting, claim)
 		}
 		assert.Contains(t, found(r), c.want, "%s: %+v", claim, r.Findings)
 		at := slices.IndexFunc(r.Findings, func(f Finding) bool { return strings.HasSuffix(c.want, f.Code+" "+strconv.Itoa(f.Node)) })

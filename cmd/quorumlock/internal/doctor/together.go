@@ -44,21 +44,45 @@ func relation(a, b Node) string {
 
 // lists judges the lists of nodes that other clients of a node announce.
 func (j *judge) lists(i int, n Node) {
-	var addrs, ids []string
+	var addrs []string
 	for _, other := range j.nodes {
 		addrs = append(addrs, other.Addr)
-		if other.RunID != "" {
-			ids = append(ids, other.RunID)
-		}
 	}
 	for _, text := range slices.Sorted(maps.Keys(n.InUse)) {
-		if other, ok := wire.ParseAnnouncement(text); ok && quorum.Apart(len(j.nodes), ids, other.Nodes, other.IDs) {
+		if other, ok := wire.ParseAnnouncement(text); ok && j.apart(other, n.InUse[text]) {
 			apart := wire.Apart(strings.Join(addrs, ", "), other.Addrs)
 			j.add(Warn, i, CodeOtherList, fmt.Sprintf("%s. The others last connected %v ago", apart.Problem, n.InUse[text].Round(time.Second)), apart.Fix)
 			return
 		}
 	}
 }
+
+// apart reports whether clients of these nodes and those that announced a list so long ago may hold one lock. A node
+// that was started after the announcement is in it under the run_id of an earlier process.
+func (j *judge) apart(other wire.Announcement, ago time.Duration) bool {
+	var ids []string
+	restarted := 0
+	for _, n := range j.nodes {
+		if n.RunID == "" {
+			continue
+		}
+		ids = append(ids, n.RunID)
+		if n.Uptime < ago+restartSlack && !slices.Contains(other.IDs, n.RunID) {
+			restarted++
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(other.IDs), func(id string) bool {
+		earlier := restarted > 0 && !slices.Contains(ids, id)
+		if earlier {
+			restarted--
+		}
+		return earlier
+	})
+	return quorum.Apart(len(j.nodes), ids, other.Nodes, others)
+}
+
+// restartSlack is how long a client may announce an earlier process of a server, and the unit of its uptime.
+const restartSlack = 2 * time.Second
 
 // clocks judges the clocks of the nodes among each other. The clock of this machine
 // matters to nothing but the output of inspect.
@@ -88,15 +112,15 @@ func (j *judge) clocks() {
 	}
 }
 
-// number judges how many nodes there are, and how many of them vote.
-func (j *judge) number(r Report) {
+// number judges how many nodes there are, and how many of them are usable: they grant locks now, or wait for a first client.
+func (j *judge) number(r Report, usable int) {
 	switch n := len(j.nodes); {
 	case n == 1:
 		j.add(Note, -1, CodeSingle, "there is one node: its failure stops every lock", "list 3 or 5 independent masters")
 	case n%2 == 0:
 		j.add(Warn, -1, CodeEven, fmt.Sprintf("%d nodes survive as many failures as %d: %d", n, n-1, (n-1)/2), fmt.Sprintf("list %d nodes", n+1))
 	}
-	if r.Voting < r.Quorum {
+	if usable < r.Quorum {
 		j.add(Fail, -1, CodeNoQuorum, fmt.Sprintf("%d of %d nodes can grant locks, and a lock needs %d", r.Voting, len(j.nodes), r.Quorum),
 			"see the nodes below")
 	}
