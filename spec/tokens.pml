@@ -25,7 +25,8 @@
  * LOSS (with PASS): a node loses its data or goes back to older data, once;
  * LEAN: attempts also ask the lean way: one step makes the lock and moves
  * the register, a later one reads the base and the marker, and only then it counts. A
- * node forgets its register, once, and raises its base. Attempt 0 is lean; LEANBOTH: all are.
+ * node forgets its register, once, and raises its base. Attempt 0 is lean; LEANBOTH: all are;
+ * NARROW: no key is healed and no answer is lost, for a mutant whose error needs neither and lies deep in the search.
  */
 
 #define NODES 3
@@ -78,7 +79,11 @@ byte before[ATTEMPTS * NODES];	/* the register before the counted move */
 
 /* A lost answer is an answer that is never used. If the attempt has no answer of the
    node yet, keeping this one is harmless: every step is still possible with it. */
+#ifdef NARROW
+#define REPLACES(a, j) false
+#else
 #define REPLACES(a, j) (phase[a] == ASKED && answer[LINK(a, j)] != 0)
+#endif
 
 /* Ghost variables: the largest granted token, now and when an attempt began, and
    the set of all tokens of all blocks. */
@@ -505,7 +510,11 @@ inline grant(a, i, k)
 #define MAYEXTEND(j) (phase[0] == GRANTED && waiter != SERVED && confirmed[j] != CONFIRMS(j))
 
 /* A heal: a missing key comes back, without a token. */
+#ifdef NARROW
+#define MAYHEAL(a, j) false
+#else
 #define MAYHEAL(a, j) (phase[a] == GRANTED)
+#endif
 inline heal(a, j)
 {
 	drop(j);
