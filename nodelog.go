@@ -1,6 +1,10 @@
 package quorumlock
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
 
 // nodeLog decides which changes of nodes have a line in the log. The buckets of a cluster that one server has change together, and
 // have one line together.
@@ -14,6 +18,19 @@ type nodeState struct {
 	text   string
 	server string // of a bucket: the master that it was connected to last
 	votes  bool
+}
+
+// minority reports whether so many nodes of a list grant no locks that no majority is left.
+func (l *nodeLog) minority() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := 0
+	for _, s := range l.states {
+		if s.text != "" && !s.votes {
+			out++
+		}
+	}
+	return out > len(l.states)-quorum.Size(len(l.states))
 }
 
 // changed records the state of node i, and returns whether the log has a line about it, and whether the node grants locks again.

@@ -54,3 +54,19 @@ func TestTheLogHasOneLineForEachServerOfACluster(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2}, all("", "votes", 0, 1, 2))
 	assert.Equal(t, []int{0, 1, 2}, all("", "down", 0, 1, 2))
 }
+
+func TestTheLogSaysWhenNoMajorityIsLeft(t *testing.T) {
+	l := nodeLog{states: make([]nodeState, 4)}
+	for i, minority := range []bool{false, true, true, true} { // two of four are no majority
+		l.changed(i, nodeState{text: "down"})
+		assert.Equal(t, minority, l.minority(), i)
+	}
+	l.changed(0, nodeState{text: "votes", votes: true})
+	l.changed(1, nodeState{text: "votes", votes: true})
+	assert.True(t, l.minority())
+	l.changed(2, nodeState{text: "votes", votes: true})
+	assert.False(t, l.minority())
+	l = nodeLog{states: make([]nodeState, 3)}
+	l.changed(0, nodeState{text: "down"})
+	assert.False(t, l.minority(), "two have not said anything yet")
+}

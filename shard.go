@@ -131,20 +131,27 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 		sh.dog.NodeBack(i)
 	}
 	if line {
-		sh.m.reporter.Add(func() { sh.m.logNode(&e, h, again) })
+		effect := "the others do, as they are a majority"
+		switch {
+		case sh.m.cluster != nil:
+			effect = "the names in its buckets wait for it"
+		case sh.m.nodeLog.minority():
+			effect = "too few others do: no lease is granted"
+		}
+		sh.m.reporter.Add(func() { sh.m.logNode(&e, h, again, effect) })
 	}
 	sh.m.events.Send(e)
 }
 
 // logNode writes what the log says of a node.
-func (m *Manager) logNode(e *NodeChanged, h node.Health, again bool) {
+func (m *Manager) logNode(e *NodeChanged, h node.Health, again bool, effect string) {
 	log := m.cfg.Log.With("node", e.Node, "addr", e.Addr)
 	if h.Master != "" {
 		log = log.With("master", h.Master)
 	}
 	switch {
 	case h.Err != nil:
-		log.Warn("quorumlock: node grants no locks; the others do, as long as they are a majority", "error", h.Err)
+		log.Warn("quorumlock: node grants no locks; "+effect, "error", h.Err)
 	case h.Reason != nil:
 		log.Warn("quorumlock: node is in quarantine: it grants no locks until that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
 	case again:
