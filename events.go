@@ -49,9 +49,9 @@ type AtRisk struct {
 	Name      string
 	Token     int64
 	Remaining time.Duration // until work must stop
-	Margin    int
-	Confirmed int          // how many nodes have confirmed the lease in the last round
-	Nodes     []*NodeError // the latest errors, of the nodes that have one
+	Margin    int           // a node that does not answer counts until its key there ends
+	Confirmed int           // how many nodes have confirmed the lease in the last round
+	Nodes     []*NodeError  // the latest errors, of the nodes that have one
 }
 
 // Lost is sent once, when the lease has ended before it was released: at or before the

@@ -162,7 +162,7 @@ func (s *startup) await(ctx context.Context) error {
 		}
 		if silent == 0 && !said {
 			said = true
-			m.reporter.Warn("New waits for a majority of the nodes: start them, or check their addresses", "up", up, "need", quorum.Size(len(m.nodes)), "for", s.wait)
+			m.reporter.Warn("New waits for a majority of the nodes: the lines of the nodes say what each lacks", "up", up, "need", quorum.Size(len(m.nodes)), "for", s.wait)
 		}
 		select {
 		case <-m.greeted:

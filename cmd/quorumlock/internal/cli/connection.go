@@ -90,8 +90,8 @@ func (c *connection) complete(flags *pflag.FlagSet) error {
 	var err error
 	own.VisitAll(func(f *pflag.Flag) {
 		name := variable(f.Name)
-		value, set := os.LookupEnv(name)
-		if err != nil || !set || flags.Changed(f.Name) {
+		value := os.Getenv(name) // an empty one is as good as none
+		if err != nil || value == "" || flags.Changed(f.Name) {
 			return
 		}
 		if e := flags.Set(f.Name, value); e != nil {

@@ -361,6 +361,15 @@ func TestAQuarantineIsNamed(t *testing.T) {
 	assert.Equal(t, []string{"fail no_quorum -1", "warn in_quarantine 0", "warn in_quarantine 2"}, found(r))
 }
 
+func TestAConnectionWithoutTLSToAnotherHostIsNamed(t *testing.T) {
+	t.Parallel()
+	for addr, plain := range map[string]bool{"127.0.0.1:6379": false, "[::1]:6379": false, "localhost:6379": false, "/run/redis.sock": false, "10.0.0.1:6379": true, "redis-a:6379": true} {
+		assert.Equal(t, plain, elsewhere(addr), addr)
+	}
+	r := Judge([]Node{{RunID: "a", Role: "master", Plain: true}}, guarded)
+	assert.Contains(t, notes(r, 0), "note not_encrypted")
+}
+
 func TestASentinelIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 1)

@@ -11,6 +11,7 @@ import (
 type Node struct {
 	Addr  string
 	Fault *Finding // why the node could not be asked, nil if it could
+	Plain bool     // the connection goes to another host, without TLS
 
 	RunID   string // of the server process
 	Uptime  time.Duration

@@ -22,6 +22,7 @@ const (
 // two keys of its own, and deletes them.
 func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node {
 	n := Node{Addr: option.InitAddress[0]}
+	n.Plain = option.TLSConfig == nil && elsewhere(n.Addr)
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	option.ForceSingleClient, option.DisableCache, option.DisableRetry = true, true, true
@@ -42,6 +43,13 @@ func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node
 		n.redial(ctx, option)
 	}
 	return n
+}
+
+// elsewhere reports whether an address may be of another host.
+func elsewhere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
 // redials is how many more connections look whether the address leads to one server.
