@@ -131,7 +131,7 @@ func (j *judge) kind(i int, n Node) {
 		j.add(Fail, i, CodeOldVersion, "the server is Redis "+n.Version+", and locks need "+wire.OldestServer+" or later", "upgrade it")
 	}
 	if n.Plain {
-		j.add(Note, i, CodePlain, "the connection is not encrypted: whoever reads it has the password, and can change answers", "use TLS on networks that you do not trust")
+		j.add(Note, i, CodePlain, "the connection is not encrypted: an attacker in the network reads the password, and can change answers", "use TLS on networks that you do not trust")
 	}
 	if n.Loading {
 		j.add(Fail, i, CodeLoading, "the node reads its data from disk and grants no locks yet", "wait, and ask again")
