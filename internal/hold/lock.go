@@ -30,7 +30,7 @@ type Lock struct {
 	window   [5]clock.Validity // the machine's window for up to 5 nodes: saves an allocation
 	jumped   time.Duration     // clock.Jumped at the last step
 	is       flags
-	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that has ended
+	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that has ended; 0 if it does not
 	value    string                      // of the keys: owner value, token, metadata
 	retry    *backoff.ExponentialBackOff // after a missed round; nil otherwise
 	nodes    []error                     // latest error of each node; nil until there is one

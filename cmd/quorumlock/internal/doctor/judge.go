@@ -73,11 +73,11 @@ func Judge(nodes []Node, s Settings) Report {
 		case failed[i]:
 		case waiting[i] == "":
 			r.Voting++
-		case waiting[i] == Note:
-			unused++
-			fallthrough
 		default:
 			r.Waiting++
+			if waiting[i] == Note {
+				unused++
+			}
 		}
 	}
 	j.number(r, r.Voting+unused)
