@@ -40,10 +40,12 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	}
 	ctx, cancel := pastRelease(ctx)
 	defer cancel()
-	value := l.lock.Value()
-	value = wire.Compose(wire.OwnerOf(value), 0, wire.MetadataOf(value)) // of a reader with the same owner
-	c := &call{ctx: ctx, name: l.Name(), kind: campaign.Shared(value), span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
-	reader, err := ask(ctx, m, c, l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
+	reader, err := (*Lease)(nil), error(nil)
+	if ctx.Err() != nil { // an answer may be faster than what watches ctx
+		err = errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(l.Name()))
+	} else {
+		reader, err = l.askShared(ctx)
+	}
 	if err != nil {
 		l.lock.DeleteKeys(left)
 		if errors.Is(err, ErrHeld) { // l was lost before
@@ -52,6 +54,14 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, errs.Several("quorumlock: downgrade "+strconv.Quote(l.Name())+": the lease is released; "+withoutPrefix(err), err)
 	}
 	return reader, nil
+}
+
+// askShared asks for a shared lease with the owner of l, which has ended and whose keys are left.
+func (l *Lease) askShared(ctx context.Context) (*Lease, error) {
+	m, value := l.m, l.lock.Value()
+	value = wire.Compose(wire.OwnerOf(value), 0, wire.MetadataOf(value))
+	c := &call{ctx: ctx, name: l.Name(), kind: campaign.Shared(value), span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
+	return ask(ctx, m, c, l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
 }
 
 // pastRelease returns a context that ends with ctx, but not with the release of the lease to which ctx

@@ -23,8 +23,8 @@ var instruments = []struct {
 	name, unit  string
 	first, last float64
 }{
-	{"quorumlock.acquire.duration", "s", .0005, 60},
-	{"quorumlock.wait.duration", "s", .0005, 60},
+	{"quorumlock.acquire.duration", "s", .0005, 3600},
+	{"quorumlock.wait.duration", "s", .0005, 3600},
 	{"quorumlock.hold.duration", "s", .001, 86400},
 	{"quorumlock.renewal.validity", "s", .025, 3600},
 	{"quorumlock.node.operation.duration", "s", .0001, 1},
