@@ -180,7 +180,7 @@ func (s *Locks) Desert() (deserted int) {
 // a lock delay keeps after a loss outlive Close, so it need not wait.
 func (l *Lock) endForClose(running bool) bool {
 	l.mu.Lock()
-	if l.is.working != running {
+	if l.is.working != running || l.is.over && l.deleteAt == 0 { // who has released it asks the nodes
 		l.mu.Unlock()
 		return false
 	}

@@ -71,6 +71,18 @@ var endings = []struct {
 		is: "Released, Deleted", learns: "Released+Asking Settled", sent: "release",
 	},
 	{
+		way: "Release while the watchdog looks at the lock, and Close begins",
+		end: func(p process, l *Lock, first *lease) {
+			p.schedule.take(p.clock.Now().Add(10 * time.Hour))
+			_, _, ok := l.Vacate(first, Ending{What: Released})
+			p.End()
+			if ok {
+				l.Free(wire.TicketUpdate{}).Wait(context.Background(), 10*time.Second)
+			}
+		},
+		is: "Released, Deleted", learns: "Released+Asking Settled", sent: "release",
+	},
+	{
 		way: "Downgrade that the nodes refuse",
 		end: func(p process, l *Lock, first *lease) {
 			ends(Ending{What: Released, Keys: Left})(p, l, first)
