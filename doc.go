@@ -86,7 +86,7 @@
 // nodes. A slow reader never delays a renewal and never misses a loss.
 //
 // Calls make OpenTelemetry spans with the provider of the span in their context; [WithTracerProvider] and
-// [WithMeterProvider] set providers. Warnings go to slog.Default(), unless [WithLogger] says otherwise.
+// [WithMeterProvider] set providers. Logs go to slog.Default(), unless [WithLogger] says otherwise.
 //
 // # Terminology
 //

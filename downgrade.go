@@ -19,9 +19,10 @@ import (
 // first. The new lease has the same options and a larger token.
 //
 // It asks the nodes once. After an error the name is released: ErrNoQuorum (a *QuorumError) when
-// too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first; ErrHeld
-// joined with ErrLost when another holder has the name. It returns ErrLost or ErrReleased when l
-// has ended before, and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
+// too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first (these alone if
+// before the call); ErrHeld joined with ErrLost when another holder has the name. It returns ErrLost
+// or ErrReleased when l has ended, and ErrInvalid for a shared lease, a permit or a nil ctx, which end
+// nothing.
 func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()

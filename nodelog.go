@@ -20,36 +20,48 @@ type nodeState struct {
 	votes  bool
 }
 
-// minority reports whether so many nodes of a list grant no locks that no majority is left.
-func (l *nodeLog) minority() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := 0
-	for _, s := range l.states {
-		if s.text != "" && !s.votes {
-			out++
-		}
-	}
-	return out > len(l.states)-quorum.Size(len(l.states))
+// nodeLine is what a line about a node says beside its state.
+type nodeLine struct {
+	again bool // it grants locks again
+	// Of the nodes of a list, so many grant locks, and so many do not; the others have not said anything yet.
+	voting, out int
 }
 
-// changed records the state of node i, and returns whether the log has a line about it, and whether the node grants locks again.
-func (l *nodeLog) changed(i int, now nodeState) (line, again bool) {
+// changed records the state of node i, and returns whether the log has a line about it, and which.
+func (l *nodeLog) changed(i int, now nodeState) (line nodeLine, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.states[i]
 	l.states[i] = now
 	if before.text == now.text { // another error of the same outage is an event, and no second line
-		return false, false
+		return line, false
 	}
-	again = now.votes && before.text != "" && !before.votes
+	line.again = now.votes && before.text != "" && !before.votes
 	for j, other := range l.states {
+		switch {
+		case other.votes:
+			line.voting++
+		case other.text != "":
+			line.out++
+		}
 		if j == i || now.server == "" || other.server != now.server {
 			continue
 		}
-		if again && !other.votes || !again && other.text == now.text { // the first one that leaves, the last one that returns
-			return false, again
+		if line.again && !other.votes || !line.again && other.text == now.text { // the first one that leaves, the last one that returns
+			return line, false
 		}
 	}
-	return true, again
+	return line, true
+}
+
+// effect says what the other nodes of a list of n do.
+func (l nodeLine) effect(n int) string {
+	switch {
+	case l.voting >= quorum.Size(n):
+		return "the others do, as they are a majority"
+	case l.out > n-quorum.Size(n):
+		return "too few others do: no lease is granted"
+	default:
+		return "the others have not all been asked yet"
+	}
 }

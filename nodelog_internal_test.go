@@ -18,9 +18,8 @@ func TestTheLogHasOneLineForEachServerOfACluster(t *testing.T) {
 	all := func(server, text string, nodes ...int) (lines []int) {
 		for _, i := range nodes {
 			for range 2 { // an error has many texts, and one state
-				line, returns := l.changed(i, state(server, text))
-				if line {
-					lines, again = append(lines, i), returns
+				if line, ok := l.changed(i, state(server, text)); ok {
+					lines, again = append(lines, i), line.again
 				}
 			}
 		}
@@ -55,18 +54,26 @@ func TestTheLogHasOneLineForEachServerOfACluster(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2}, all("", "down", 0, 1, 2))
 }
 
-func TestTheLogSaysWhenNoMajorityIsLeft(t *testing.T) {
+func TestTheLogSaysWhetherAMajorityIsLeft(t *testing.T) {
+	const unknown, left, lost = "the others have not all been asked yet", "the others do, as they are a majority", "too few others do: no lease is granted"
 	l := nodeLog{states: make([]nodeState, 4)}
-	for i, minority := range []bool{false, true, true, true} { // two of four are no majority
-		l.changed(i, nodeState{text: "down"})
-		assert.Equal(t, minority, l.minority(), i)
+	for i, step := range []struct {
+		node   int
+		votes  bool
+		effect string
+	}{
+		{0, false, unknown},
+		{1, false, lost}, // two of four are no majority
+		{2, false, lost},
+		{3, true, lost},
+		{0, true, lost},
+		{1, true, left},
+		{2, true, left},
+		{3, false, left},
+		{2, false, lost},
+	} {
+		line, ok := l.changed(step.node, nodeState{text: fmt.Sprint("votes: ", step.votes), votes: step.votes})
+		assert.True(t, ok, i)
+		assert.Equal(t, step.effect, line.effect(4), i)
 	}
-	l.changed(0, nodeState{text: "votes", votes: true})
-	l.changed(1, nodeState{text: "votes", votes: true})
-	assert.True(t, l.minority())
-	l.changed(2, nodeState{text: "votes", votes: true})
-	assert.False(t, l.minority())
-	l = nodeLog{states: make([]nodeState, 3)}
-	l.changed(0, nodeState{text: "down"})
-	assert.False(t, l.minority(), "two have not said anything yet")
 }

@@ -126,35 +126,30 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 	if sh.m.cluster != nil {
 		state.server = h.Master
 	}
-	line, again := sh.m.nodeLog.changed(e.Node, state)
+	line, ok := sh.m.nodeLog.changed(e.Node, state)
 	if h.Err == nil {
 		sh.dog.NodeBack(i)
 	}
-	if line {
-		effect := "the others do, as they are a majority"
-		switch {
-		case sh.m.cluster != nil:
-			effect = "the names in its buckets wait for it"
-		case sh.m.nodeLog.minority():
-			effect = "too few others do: no lease is granted"
-		}
-		sh.m.reporter.Add(func() { sh.m.logNode(&e, h, again, effect) })
+	if ok {
+		sh.m.reporter.Add(func() { sh.m.logNode(&e, h, line) })
 	}
 	sh.m.events.Send(e)
 }
 
 // logNode writes what the log says of a node.
-func (m *Manager) logNode(e *NodeChanged, h node.Health, again bool, effect string) {
+func (m *Manager) logNode(e *NodeChanged, h node.Health, line nodeLine) {
 	log := m.cfg.Log.With("node", e.Node, "addr", e.Addr)
 	if h.Master != "" {
 		log = log.With("master", h.Master)
 	}
 	switch {
+	case h.Err != nil && m.cluster != nil:
+		log.Warn("quorumlock: node grants no locks; the names in its buckets wait for it", "error", h.Err)
 	case h.Err != nil:
-		log.Warn("quorumlock: node grants no locks; "+effect, "error", h.Err)
+		log.Warn("quorumlock: node grants no locks; "+line.effect(len(m.nodes)), "error", h.Err)
 	case h.Reason != nil:
 		log.Warn("quorumlock: node is in quarantine: it grants no locks until that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
-	case again:
+	case line.again:
 		log.Info("quorumlock: node grants locks again", "version", h.Identity.Version)
 	default:
 		log.Debug("quorumlock: node grants locks", "version", h.Identity.Version)

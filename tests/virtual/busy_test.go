@@ -246,7 +246,7 @@ func TestNoVoteIsAheadOfACheckThatGoesAlong(t *testing.T) {
 		}
 		callers.Wait()
 		assert.InDelta(t, 6, checks, 1)
-		assert.Greater(t, votes, 500)
+		assert.Greater(t, votes, 700, "a pair takes 80 ms of the minute, and all callers may go together")
 		assert.Zero(t, ahead)
 	})
 }
