@@ -20,7 +20,7 @@ type nodeState struct {
 	votes  bool
 }
 
-// nodeLine is what a line about a node says beside its state.
+// nodeLine is what a line about a node says, next to its state.
 type nodeLine struct {
 	again bool // it grants locks again
 	// Of the nodes of a list, so many grant locks, and so many do not; the others have not said anything yet.

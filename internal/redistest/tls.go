@@ -115,27 +115,28 @@ func (t *TLS) arguments(dir string) ([]string, error) {
 	if len(names) == 0 {
 		names = []string{loopback}
 	}
-	certificate := t.CA.Certificate(names...)
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	if err != nil {
+	cert, key, trusted := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key"), filepath.Join(dir, "clients.crt")
+	if err := WritePEM(t.CA.Certificate(names...), cert, key); err != nil {
 		return nil, err
 	}
 	clients, auth := t.CA, "no"
 	if t.Clients != nil {
 		clients, auth = t.Clients, "yes"
 	}
-	write := func(name, kind string, der []byte) (path string) {
-		path = filepath.Join(dir, name)
-		err = errors.Join(err, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
+	err := os.WriteFile(trusted, clients.PEM(), 0o600)
+	return []string{"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", trusted, "--tls-auth-clients", auth}, err
+}
+
+// WritePEM writes a certificate and its key into files.
+func WritePEM(certificate tls.Certificate, cert, key string) error {
+	der, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		return err
 	}
-	args := []string{
-		"--tls-cert-file", write("server.crt", "CERTIFICATE", certificate.Certificate[0]),
-		"--tls-key-file", write("server.key", "PRIVATE KEY", key),
-		"--tls-ca-cert-file", write("clients.crt", "CERTIFICATE", clients.cert.Raw),
-		"--tls-auth-clients", auth,
-	}
-	return args, err
+	return errors.Join(
+		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}), 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600),
+	)
 }
 
 // TLSAddr returns the host and port at which a server started with Options.TLS

@@ -4,9 +4,6 @@ package cli
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,15 +85,6 @@ func TestAnEmptyPasswordFileIsNotAnotherUser(t *testing.T) {
 	assert.Contains(t, o.stderr, "the first line of "+file+" is empty")
 }
 
-// writePEM writes a certificate and its key.
-func writePEM(t *testing.T, certificate tls.Certificate, cert, key string) {
-	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}), 0o600))
-	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
-}
-
 // writeCA writes the certificate of an authority.
 func writeCA(t *testing.T, ca *redistest.CA, path string) {
 	t.Helper()
@@ -110,14 +98,14 @@ func TestRunKeepsItsLockWhenAllCertificatesChange(t *testing.T) {
 	old, next := redistest.NewCA(t), redistest.NewCA(t)
 	s := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: old, Clients: old}})[0]
 	writeCA(t, old, file("ca"))
-	writePEM(t, old.Certificate("client"), file("cert"), file("key"))
+	require.NoError(t, redistest.WritePEM(old.Certificate("client"), file("cert"), file("key")))
 	u := startUnderLock(t, s.TLSAddr(), "--tls-ca", file("ca"), "--tls-cert", file("cert"), "--tls-key", file("key"))
 
 	writeCA(t, next, file("server-ca"))
-	writePEM(t, next.Certificate("127.0.0.1"), file("server-cert"), file("server-key"))
+	require.NoError(t, redistest.WritePEM(next.Certificate("127.0.0.1"), file("server-cert"), file("server-key")))
 	s.MustDo("CONFIG", "SET", "tls-cert-file", file("server-cert"), "tls-key-file", file("server-key"), "tls-ca-cert-file", file("server-ca"))
 	writeCA(t, next, file("ca"))
-	writePEM(t, next.Certificate("client"), file("cert"), file("key"))
+	require.NoError(t, redistest.WritePEM(next.Certificate("client"), file("cert"), file("key")))
 	s.MustDo("CLIENT", "KILL", "USER", "default", "SKIPME", "yes")
 	u.keeps(t, s)
 }
@@ -129,7 +117,7 @@ func TestARefusedClientCertificateIsAnErrorAndNoWait(t *testing.T) {
 	ca := redistest.NewCA(t)
 	s := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: ca}})[0]
 	writeCA(t, ca, file("ca"))
-	writePEM(t, redistest.NewCA(t).Certificate("client"), file("cert"), file("key"))
+	require.NoError(t, redistest.WritePEM(redistest.NewCA(t).Certificate("client"), file("cert"), file("key")))
 	for _, flags := range [][]string{nil, {"--tls-cert", file("cert"), "--tls-key", file("key")}} {
 		begun := time.Now()
 		o := invoke(t, []string{s.TLSAddr()}, append(append([]string{"run", "job", "--tls-ca", file("ca")}, flags...), "--", "true")...)

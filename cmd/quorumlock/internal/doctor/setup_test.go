@@ -4,9 +4,8 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"net"
 	"os"
 	"os/exec"
@@ -46,57 +45,75 @@ func TestANodeThatIsSetUpAsTheDocumentsSayIsSound(t *testing.T) {
 	users, err := os.ReadFile(docs + "users.acl")
 	require.NoError(t, err)
 	dir, ca := t.TempDir(), redistest.NewCA(t)
-	certificate := ca.Certificate("127.0.0.1")
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	require.NoError(t, err)
-	for name, content := range map[string][]byte{
-		"node.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}),
-		"node.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		"ca.crt":   ca.PEM(), "users.acl": users,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing to cancel
-	require.NoError(t, err)
-	addr := free.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	require.NoError(t, free.Close())
-	config := strings.NewReplacer("/etc/redis", dir, "/var/lib/redis", dir, "bind * -::*", "bind 127.0.0.1", "tls-port 6379", "tls-port "+port).Replace(string(text))
-	require.NotContains(t, config, "6379")
-	file := filepath.Join(dir, "redis.conf")
-	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	require.NoError(t, redistest.WritePEM(ca.Certificate("127.0.0.1"), filepath.Join(dir, "node.crt"), filepath.Join(dir, "node.key")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), ca.PEM(), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "users.acl"), users, 0o600))
+	config := strings.NewReplacer("/etc/redis", dir, "/var/lib/redis", dir, "bind * -::*", "bind 127.0.0.1").Replace(string(text))
+	addr := startWith(t, config, filepath.Join(dir, "redis.conf"))
 
-	ctx, cancel := context.WithCancel(context.Background())
-	bin := os.Getenv("REDIS_SERVER")
-	if bin == "" {
-		bin = "redis-server"
-	}
-	server := exec.CommandContext(ctx, bin, file)
-	var log bytes.Buffer
-	server.Stdout, server.Stderr = &log, &log
-	require.NoError(t, server.Start())
-	defer func() {
-		cancel()
-		_ = server.Wait()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	}()
 	option := rueidis.ClientOption{InitAddress: []string{addr}, Username: "quorumlock", Password: "CHANGE-ME", TLSConfig: ca.ClientConfig()}
-	var n Node
-	require.Eventually(t, func() bool {
-		n = Probe(ctx, option, prefix)
-		return n.Answers()
-	}, 20*time.Second, 100*time.Millisecond, "%+v", n.Fault)
+	n := Probe(t.Context(), option, prefix)
+	require.True(t, n.Answers(), "%+v", n.Fault)
 	assert.Empty(t, found(Judge([]Node{n}, guarded)))
 
 	option.Username, option.Password = "admin", "CHANGE-ME-ADMIN"
 	admin, err := rueidis.NewClient(option)
 	require.NoError(t, err)
 	defer admin.Close()
-	require.NoError(t, admin.Do(ctx, admin.B().AclSave().Build()).Error(), "an administrator's change outlives a restart")
+	require.NoError(t, admin.Do(t.Context(), admin.B().AclSave().Build()).Error(), "an administrator's change outlives a restart")
 	option.Username, option.Password = "", ""
-	n = Probe(ctx, option, prefix)
+	n = Probe(t.Context(), option, prefix)
 	require.NotNil(t, n.Fault)
 	assert.Equal(t, CodePassword, n.Fault.Code, "the user default is off")
+}
+
+// startWith starts a server with a configuration, on a free port in place of the usual one, and returns its address. It
+// takes another port if a stranger was faster.
+func startWith(t *testing.T, config, file string) (addr string) {
+	t.Helper()
+	bin := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
+	for range 5 {
+		free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing to cancel
+		require.NoError(t, err)
+		addr = free.Addr().String()
+		_, port, _ := net.SplitHostPort(addr)
+		require.NoError(t, free.Close())
+		require.Equal(t, 1, strings.Count(config, "\ntls-port 6379\n"))
+		require.NoError(t, os.WriteFile(file, []byte(strings.Replace(config, "tls-port 6379", "tls-port "+port, 1)), 0o600))
+		log, err := os.Create(file + ".log")
+		require.NoError(t, err)
+		server := exec.CommandContext(context.Background(), bin, file)
+		server.Stdout, server.Stderr = log, log
+		require.NoError(t, server.Start())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = server.Wait()
+		}()
+		t.Cleanup(func() {
+			_ = server.Process.Kill()
+			<-ended
+			_ = log.Close()
+		})
+		var said []byte
+		require.Eventually(t, func() bool {
+			said, err = os.ReadFile(log.Name())
+			return err == nil && (bytes.Contains(said, []byte("Ready to accept connections")) || isClosed(ended))
+		}, 20*time.Second, 20*time.Millisecond)
+		if !isClosed(ended) {
+			return addr
+		}
+		require.Contains(t, string(said), "Address already in use")
+	}
+	require.Fail(t, "no free port")
+	return addr
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
