@@ -19,8 +19,8 @@ type witness struct {
 }
 
 const (
-	witnessDelay = 50 * time.Millisecond // how long after a TERM for this process the witness may get its own
-	sameTERM     = time.Second           // between two that were sent together
+	witnessDelay = 250 * time.Millisecond // how long after a TERM for this process the witness may get its own
+	sameTERM     = time.Second            // between two that were sent together
 )
 
 // startWitness returns nil where no process can be started.
