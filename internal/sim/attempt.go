@@ -13,13 +13,13 @@ type attempt struct {
 	owner   uint32
 	began   time.Duration
 	started time.Duration // the same in true time
-	// issuedFrom is the true time from which its requests were sent; started may be that of
-	// an earlier attempt with the same owner.
+	// issuedFrom is the true time from which its requests were sent; started may belong to an earlier attempt with the
+	// same owner.
 	issuedFrom time.Duration
 	proposal   int64
 	ballot     quorum.Ballot
 	untouched  quorum.Set // nodes that certainly have no key of this attempt
-	raising    bool       // the wait for votes is over, the wait for raises has begun
+	raising    bool       // the wait for votes has ended, the wait for raises has begun
 	failures   int
 	refusals   [maxNodes]quorum.Refusal // Left is the instant at which the key ends
 	refused    int
@@ -37,8 +37,8 @@ type attempt struct {
 	lastBefore  [maxNodes]int64 // the value before the counted move
 	wasRaised   quorum.Set
 
-	lean     quorum.Set // a lock that is no vote may be there, because the lean way was asked, and no answer says otherwise
-	unproven quorum.Set // such a lock is known to be possible
+	lean     quorum.Set // a lean lock that isn't a vote may be there, because the lean way was asked, and no answer says otherwise
+	unproven quorum.Set // such a lock must be expected
 }
 
 // try begins an attempt: it asks every node.
@@ -47,7 +47,7 @@ func (c *client) try(now time.Duration) {
 	askNodes(c, now, c.beginAsk(now).Lapsed)
 }
 
-// newAttempt makes an attempt, which has not asked yet.
+// newAttempt makes an attempt that has not asked yet.
 func newAttempt(c *client, now time.Duration) {
 	w := c.w
 	w.stats[Attempts]++

@@ -9,8 +9,8 @@ import (
 // need more than a thousand.
 const Seeds = 20_000
 
-// rare has, for bugs that few runs notice, a seed that does: the search begins there. After
-// a change of the simulation it may be another one, and the search takes longer.
+// rare has a seed for each bug that few runs notice: the search begins there. After a change of the simulation another
+// seed may notice the bug, and the search takes longer.
 var rare = map[Mutation]int64{
 	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
 	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,

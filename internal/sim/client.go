@@ -33,7 +33,7 @@ type client struct {
 	paused  time.Duration // until this true time; -1 if never
 	resumed time.Duration // true time at which the client first reads its clock after a pause or a jump
 	jumped  bool          // the clock jumped, and the machine has no input of that yet
-	blind   time.Duration // until this true time nobody says who the masters are
+	blind   time.Duration // until this true time the client cannot learn who the masters are
 	timerAt time.Duration // true time of the earliest scheduled timer; 0 for none
 	timely  time.Duration // when that timer was due, by the validity clock
 
@@ -279,7 +279,7 @@ func (c *client) sleep() {
 	if c.timerAt >= max(w.now, 1) && c.timely <= at {
 		return // that timer comes first, and schedules the next one
 	}
-	// Timers are late by less than a loss is found early.
+	// A loss is found early by more than a timer is late.
 	truth := max(c.when(at)+w.upTo(w.config.late), w.now)
 	if c.timerAt != 0 && c.timerAt <= truth && c.timerAt >= w.now {
 		return // likewise
@@ -355,7 +355,7 @@ func (c *client) receive(e *event) {
 		}
 	}
 	if m.owner != c.owner || c.kept != 0 && m.issued < c.issuedFrom {
-		return // the attempt or lease is over, and its releases are on their way, or another attempt has its owner
+		return // the attempt or lease has ended, and its releases are on their way, or another attempt has its owner
 	}
 	if m.way != usualWay && c.readLean(i, m, now) {
 		return

@@ -204,9 +204,8 @@ func (c *config) calm() {
 	c.everyCheck = c.terms.TTL // otherwise a client that waits for long forgets the nodes' clocks
 }
 
-// loseKeysOnTheWay makes a run of slow attempts by many clients that compete closely, on
-// nodes whose clocks jump. So an attempt often loses a key before it is over. Such runs
-// put tokens at risk.
+// loseKeysOnTheWay makes a run of slow attempts by many clients that compete closely, on nodes whose clocks jump. So an
+// attempt often loses a key before it ends. Such runs put tokens at risk.
 func (c *config) loseKeysOnTheWay(w *world) {
 	ttl := c.terms.TTL
 	c.clients = usualClients

@@ -21,10 +21,10 @@ type Setting struct {
 	Permits int           // the largest limit; 0 if the name is a lock
 }
 
-// Operation is one operation. The fields that it does not have are 0.
+// Operation is one operation. Fields that do not apply to it are 0.
 type Operation struct {
 	Name                string        // as the Lua has it; "detach" and "revoke" are kinds of mark, and "lean" is the acquisition of the lean script
-	TTL                 time.Duration // of the lock; 0 for that of the Setting
+	TTL                 time.Duration // of the lock; 0 for the Setting's TTL
 	Client              int
 	Owner, From, Ticket uint32 // a revocation of readers has no owner
 	Place               int64  // of the ticket, µs
@@ -84,7 +84,7 @@ type Place struct {
 	Limit  int
 }
 
-// NewScript returns a script without keys, but for the marker.
+// NewScript returns a script whose only key is the marker.
 func NewScript(s Setting) *Script {
 	w := newWorld()
 	w.reset(Params{Nodes: 3, World: Inside})
@@ -104,7 +104,7 @@ func NewScript(s Setting) *Script {
 	return &Script{w}
 }
 
-// Listens says whether the channel of a client has a subscriber. It has one at first.
+// Listens sets whether a client's channel has a subscriber. At first it has one.
 func (s *Script) Listens(client int, on bool) {
 	s.w.clients[client].life = 0
 	if !on {
@@ -212,8 +212,8 @@ func (s *Script) State(wall time.Duration) State {
 	return state
 }
 
-// Load replaces the keys by those that a state shows. What it does not show is forgotten: who was woken, and which
-// writers were asked whether they live.
+// Load replaces the keys by the keys of a state. What the state does not show is forgotten: which tickets were woken,
+// and which writers were probed.
 func (s *Script) Load(state State) {
 	n := &s.w.nodes[0]
 	n.data = data{marker: n.marker, base: state.Base}
@@ -276,8 +276,8 @@ func lotState(l *lot, reserved bool) LotState {
 	return s
 }
 
-// Instants returns when keys and their parts end, ms: what happens at such an instant depends on the millisecond
-// of the server.
+// Instants returns when keys and their parts end, ms. What happens at such an instant depends on the server's
+// millisecond.
 func (s *Script) Instants() (all []int64) {
 	n := &s.w.nodes[0]
 	all = append(all, n.expires, n.set.ends, n.watchedUntil.Milliseconds(), n.set.probe.since+1000, n.set.probe.since+2000)

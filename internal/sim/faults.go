@@ -68,7 +68,7 @@ func (w *world) planTogether() {
 	for _, k := range w.rng.Perm(w.p.Nodes)[:silent] {
 		at := c.instant - w.upTo(c.terms.TTL/2)
 		if w.rng.IntN(4) == 0 {
-			at = c.instant // and nobody knows it yet
+			at = c.instant // and no client knows it yet
 		}
 		e := event{kind: evStall, client: -1, node: int8(k), duration: c.faults}
 		if w.rng.IntN(2) == 0 {
@@ -170,8 +170,7 @@ func (w *world) farAhead() time.Duration {
 	return by
 }
 
-// step moves a wall clock. The steps of a node's clock do not add up: each one replaces
-// the one before.
+// step moves a wall clock. Each step of a node's clock replaces the one before, except in the world Stepped.
 func (w *world) step(e *event) {
 	if e.client >= 0 {
 		w.clients[e.client].jump(e.duration)
@@ -349,7 +348,7 @@ func revokeLock(n *node, wall, life time.Duration) {
 	n.form, n.expires = revokedForm, max(n.expires, (wall+life).Milliseconds())
 }
 
-// shows returns what a node would answer to somebody who reads it now.
+// shows returns what a read of a node would show now.
 func shows(w *world, i int) sighted {
 	n := &w.nodes[i]
 	left := time.Duration(n.expires)*time.Millisecond - n.clock.read(w.now).Truncate(time.Millisecond)

@@ -2,9 +2,9 @@ package sim
 
 import "time"
 
-// A node may be a failover group: a master, and replicas of which one may take its place.
-// A term is a stretch in which one server is the master. A new master may lack the last
-// writes of the term before, and the old one may go on confirming for a while.
+// A node may be a failover group: a master, and replicas of which one may take its place. A term is a stretch in which
+// one server is the master. A new master may lack the last writes of the term before, and the old one may continue to
+// confirm for a while.
 
 // server is one Redis process.
 type server struct {
@@ -43,8 +43,8 @@ type group struct {
 	size    int8
 	in      int8 // the member whose state is in the node
 	current term // the latest
-	named   term // as the majority says that chooses the master
-	before  term // as it said before
+	named   term // as named by the majority that chooses the master
+	before  term // as it named before
 	namedAt time.Duration
 	lines   uint32 // connections so far
 }
@@ -128,8 +128,8 @@ type failoverKind uint8
 
 const (
 	crashed failoverKind = iota // the old master is down
-	split                       // the old master goes on without its replicas, up to its fence
-	frozen                      // and it stands still for a time
+	split                       // the old master continues without its replicas, up to its fence
+	frozen                      // and it stalls for a time
 	planned                     // the new master has all data
 	failoverKinds
 )
@@ -144,9 +144,9 @@ type succession struct {
 	empties bool          // crashed: the old master's data is lost
 	kills   bool          // planned: the connections to the old master end
 	lag     time.Duration // how old the new master's copy is
-	fence   time.Duration // how long the old master goes on confirming
+	fence   time.Duration // how long the old master continues to confirm
 	named   time.Duration // when a majority names the new master
-	rejoins time.Duration // when the old master is a replica
+	rejoins time.Duration // when the old master becomes a replica
 }
 
 // planFailovers draws the failovers of a group.

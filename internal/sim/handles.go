@@ -8,10 +8,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// handles are the leases that are detached in a run, as Lease.Detach does, and what becomes of their
-// handles. One of handleRuns runs has them, and so has each run of their planted bugs. Such a run has more
-// clients, the successors: they have no callers, and only use copies of handles, as Manager.Resume and
-// Manager.ReleaseHandle do. The generator is not that of the run, so that all other runs stay as they are.
+// handles are the leases that a run detaches, as Lease.Detach does, and the fate of their handles. One run of
+// handleRuns has them, and so has each run of their planted bugs. Such a run has more clients, the successors. They
+// have no callers, and only use copies of handles, as Manager.Resume and Manager.ReleaseHandle do. The generator is not
+// the run's, so all other runs stay as they are.
 type handles struct {
 	pcg   rand.PCG
 	all   []handle
@@ -24,7 +24,7 @@ type handle struct {
 	owner   uint32
 	token   int64
 	keep    time.Duration
-	started time.Duration            // true time at which the attempt began that got the lease
+	started time.Duration            // true time at which the lease's attempt began
 	answers quorum.Tally             // to the requests that detach it
 	decided bool                     // Detach has returned
 	exists  time.Duration            // true time at which it has returned the handle; 0 for never
@@ -32,7 +32,7 @@ type handle struct {
 	used    use
 }
 
-// use is the end of a handle: each takes a majority of the detached locks away, where they show the owner.
+// use is the end of a handle: each takes the owner's detached locks away on a majority of nodes.
 type use uint8
 
 const (
@@ -46,7 +46,7 @@ var useNames = [...]string{"unused", "resumed", "given back", "revoked"}
 
 func (u use) String() string { return useNames[u] }
 
-// A run has handles if its seed leaves 5: the rare seeds of other bugs (catch.go) leave something else.
+// A run has handles if its seed modulo handleRuns is 5: the rare seeds of other bugs (catch.go) are not.
 const (
 	handleRuns = 7
 	successors = 2
@@ -104,8 +104,8 @@ func (h *handles) keep(w *world) time.Duration {
 // succeeds reports whether a client only uses handles.
 func succeeds(c *client) bool { return int(c.id) >= c.w.handles.first }
 
-// asksOnce reports whether the caller that contends asks once: in the runs in which all do, to resume, and to
-// go on as a reader.
+// asksOnce reports whether the caller that contends asks once: to resume, to continue as a reader, and in the runs in
+// which all callers do.
 func asksOnce(c *client) bool { return c.w.config.once || c.from != 0 || c.downgrade }
 
 // useHandles drives the handles. Leases are detached until the faults stop; a handle may be used later.
@@ -137,7 +137,7 @@ func useHandles(w *world, e *event) {
 	default:
 		c, one := &w.clients[e.client], h.find(e.owner)
 		if c.phase != resting || c.waits || c.keeps || w.now < c.paused {
-			w.schedule(w.now+1+h.upTo(ttl/4), e) // it is not there, or still at an earlier call
+			w.schedule(w.now+1+h.upTo(ttl/4), e) // it is gone, or still busy with an earlier call
 			return
 		}
 		if h.once(2) {
@@ -233,9 +233,9 @@ func (h *handles) answered(c *client, m *message) {
 	}
 }
 
-// endDetach ends the call that detaches a lease, when a majority keeps the lock or the others cannot
-// complete one. In the second case the lock is released: as a detached one, and as the owner's where
-// it was revoked or the request has not arrived.
+// endDetach ends the call that detaches a lease, when a majority keeps the lock or the others cannot complete one. In
+// the second case the lock is released: as a detached one, and as the owner's, in case it was revoked or the request
+// has not arrived.
 func endDetach(c *client, one *handle, late bool) {
 	w, h, timeout := c.w, &c.w.handles, c.w.config.terms.Timeout
 	switch {
@@ -294,8 +294,8 @@ func resume(c *client, owner uint32) {
 	c.sleep()
 }
 
-// granted checks a lease that was resumed: its token is above that of the detached lease, and nobody else
-// was granted the lock since the handle exists. No caller of its process waits for the lock.
+// granted checks a resumed lease: its token is above the detached lease's, and no other client was granted the lock
+// since the handle exists. No caller of its process waits for the lock.
 func (h *handles) granted(c *client, now time.Duration) {
 	w, one := c.w, h.find(c.from)
 	w.stats[Resumes]++
@@ -317,8 +317,8 @@ func (h *handles) granted(c *client, now time.Duration) {
 	}
 }
 
-// ended records the end of a handle, and checks that it is the first. A node that has come back with
-// old data gives no vote to a resume, but it does delete a detached lock.
+// ended records the end of a handle, and checks that it is the first. A node that has come back with old data does not
+// vote for a resume, but it does delete a detached lock.
 func (h *handles) ended(w *world, one *handle, how use) {
 	stale := how == wasGiven && (w.config.amnesia || w.config.groups != 0)
 	if one.used != unused && w.judge.inside() && !stale {
@@ -327,8 +327,8 @@ func (h *handles) ended(w *world, one *handle, how use) {
 	one.used = how
 }
 
-// serveLock runs a request on a node, and checks that a detached lock is as it was. Only requests that
-// name its handle may change it, and heals of other leases: what the owner has sent before may arrive at any time.
+// serveLock runs a request on a node, and checks that a detached lock stays as it was, because the owner's earlier
+// requests may arrive at any time. Only requests that name its handle, and heals of other leases, may change it.
 func serveLock(n *node, m *message, wall, frozen time.Duration) answer {
 	detached, owner, expires := n.form == detachedForm, n.owner, n.expires
 	a := n.execute(m, wall, frozen)

@@ -31,7 +31,7 @@ type judge struct {
 	ended   [maxClients]bool    // the end of the client's lease was reported
 	next    waiting             // head of every queue when the last lease was released, in an orderly run
 	free    time.Duration       // a release that leaves the lock free may arrive until then
-	until   int64               // readers before this place may come in beside next, a reader
+	until   int64               // readers before this place may join next, which is a reader
 	ahead   [maxClients]waiting // the first writer in every queue when a reader's attempt began, in an orderly run
 }
 
@@ -120,8 +120,8 @@ func (j *judge) passed(c *client, now, since time.Duration) {
 	j.alone(c)
 }
 
-// minted checks a new block of tokens for a hold. It replaces the rest of the block
-// before. The check that minted it began at since.
+// minted checks a new block of tokens for a hold. The block replaces the rest of the previous one. The check that
+// minted it began at since.
 func (j *judge) minted(c *client, since time.Duration) {
 	own := &j.grants[j.current[c.id]]
 	own.last = min(own.last, c.next-1)
@@ -164,8 +164,8 @@ func (j *judge) alone(c *client) {
 	}
 }
 
-// lost checks a loss at the instant at which it is reported. The lease had to stop at
-// stop. Without MaxHold it had to stop at keys.
+// lost checks a loss at the instant at which it is reported. The lease must end at stop; without MaxHold it must end at
+// keys.
 func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	j.next = waiting{}
 	if c.machine.Reason().Denied() {
@@ -211,9 +211,9 @@ func (j *judge) yields(c *client) {
 	settled(j, c)
 }
 
-// startsOver checks that no client loses its place in a run without faults. Where a message may
-// overtake another of its connection, a key of the client's own earlier attempt can refuse it: it has
-// another place from then on, and need not be the next.
+// startsOver checks that no client loses its place in a run without faults. Where messages can overtake each other on a
+// connection, a key of the client's own earlier attempt can refuse it: from then on the client has another place, and
+// need not be the next.
 func (j *judge) startsOver(c *client) {
 	if j.w.config.orderly && j.w.config.fifo {
 		j.violated("order", "client %d has missed its reservations for ticket %d, and starts over", c.id, c.ticket)
@@ -223,8 +223,8 @@ func (j *judge) startsOver(c *client) {
 	}
 }
 
-// inOrder checks that no other client gets the lock before the head of every queue, and that no reader gets it
-// before a writer that came before and was in every queue.
+// inOrder checks that no other client gets the lock before the head of every queue, and that no reader gets it before a
+// writer that came earlier and was in every queue.
 func (j *judge) inOrder(c *client) {
 	if v := &j.ahead[c.id]; c.reads && v.ticket != 0 && (c.carried == 0 || c.enqueuedAt > v.enqueuedAt) {
 		j.violated("order", "client %d reads with ticket %d, enqueued at %d, before client %d writes with ticket %d, enqueued at %d",
@@ -243,8 +243,8 @@ func (j *judge) inOrder(c *client) {
 	j.next = waiting{}
 }
 
-// marked checks a new marker of the restart guard. A quarantine of a term is over once:
-// a client of an earlier term must not begin another one.
+// marked checks a new marker of the restart guard. Once a term's quarantine has ended, a client of an earlier term must
+// not begin another one.
 func (j *judge) marked(n *node, m *message, before marker) {
 	if before.epoch > m.epoch {
 		j.violated("marker", "client %d, of term %d, replaces the marker of term %d on node %d", m.client, m.epoch, before.epoch, n.id)
@@ -325,7 +325,7 @@ func (j *judge) leftover(e *event) {
 		n.slots.turnTo(&n.lot, e.slot)
 		wall := n.clock.read(w.now)
 		if keeps(n, e.owner, wall) && links[requests].fault < e.duration && links[replies].fault < e.duration {
-			// A lock that was revoked while a handle was resumed in vain is not given back: it ends by itself.
+			// A failed resume does not give back a lock that was revoked in between: that lock ends by itself.
 			if n.expire(wall); keeps(n, e.owner, wall) && n.form != revokedForm {
 				j.violated("leftover", "owner %d of client %d, looked at since %v, is over and has its key on node %d",
 					e.owner, c.id, e.duration, i)
@@ -347,17 +347,17 @@ func (j *judge) starved() {
 		j.w.over = !watchPermits(j.w)
 		return
 	}
-	// Servers of a group have clocks of their own. A client that looks for steps takes
-	// that for one, and prolongs a quarantine whenever it notices.
+	// Servers of a group have clocks of their own. A client that looks for steps takes the difference for one, and
+	// prolongs a quarantine each time.
 	if j.w.p.World.plain() || j.w.p.World == Groups && !j.w.config.stepAware {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true
 }
 
-// seen checks what the observer reports: the owner that had a majority all the time, and never one
-// whose tokens are below those of an owner that it has reported. Where clocks of nodes are set back, a late
-// request of an owner may lock again, and the node then shows a token that is not of the owner's grant.
+// seen checks what the observer reports: the owner that had a majority all the time, and never one whose tokens are
+// below the tokens of an owner reported before. Where clocks of nodes are set back, a late request of an owner may lock
+// again, and the node then shows a token that is not of the owner's grant.
 func (j *judge) seen(o *observer, show func(int) sighted) {
 	owner, known := o.conclude()
 	j.w.trace("the observer sees owner %d, known %v", owner, known)

@@ -21,7 +21,7 @@ type known struct {
 	owes    time.Duration // since when the node has owed an answer, by the steady clock; 0 if it owes none
 	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
-	rests   bool          // the lean way has declined, and is gone again from the next greeting on
+	rests   bool          // the lean way has declined, and rests until the next greeting
 
 	marker marker    // of the restart guard
 	vote   vote.Vote // whether the node may vote
@@ -62,7 +62,7 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 	if k.line != m.line {
 		c.unproven |= c.lean & quorum.Set(0).With(i)
 		c.retryReleases(i)
-		c.listens(i, now) // its wake-ups were not received meanwhile
+		c.listens(i, now) // its wake-ups were lost in between
 	}
 	k.greeted, k.line = true, m.line
 	if c.w.moves.on {
@@ -106,8 +106,8 @@ func (c *client) waitedAt(steady, validity time.Duration) clock.Mono {
 	return clock.Mono(steady)
 }
 
-// othersOf returns what is decided elsewhere about the votes of a node: whether the term of a group may vote. Lists of
-// nodes are not simulated.
+// othersOf returns what is decided outside vote.Vote about a node's votes: whether the term of a group may vote. Lists
+// of nodes are not simulated.
 func (c *client) othersOf(i int) (o vote.Others) {
 	if c.grouped(i) && !c.w.bugs.has(NoConfirmation) {
 		o.Term = c.known[i].terms.Votes(clock.Validity(c.now()), c.w.moves.on)
@@ -115,7 +115,7 @@ func (c *client) othersOf(i int) (o vote.Others) {
 	return o
 }
 
-// cast returns what a request was sent on.
+// cast returns how a request was sent.
 func (c *client) cast(i int, m *message) vote.Cast {
 	sent := vote.Cast{Sent: c.waitedAt(m.steady, m.sent), Steady: clock.Steady(m.steady)}
 	if c.grouped(i) {
@@ -197,8 +197,8 @@ func (c *client) clusterTime() int64 {
 // drift bounds the difference between the rates of two clocks.
 const drift = 0.01
 
-// observe reads the clock of a node from an answer. A step backward makes keys live
-// longer, which is safe. An answer that shows another marker has the node greeted again.
+// observe reads the clock of a node from an answer. A step backward makes keys live longer, which is safe. If the
+// answer shows another marker, the node is greeted again.
 func (c *client) observe(m *message, now time.Duration) {
 	if m.way == leanWay && (!m.read || c.w.bugs.has(LeanClockUnseen)) {
 		return // TIME was not read
@@ -212,7 +212,7 @@ func (c *client) observe(m *message, now time.Duration) {
 	if found && step.Forward() && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
 		c.applyClockStep(i, now, step.By)
 	}
-	if m.answer == markerChanged { // also in an answer to an attempt that is over
+	if m.answer == markerChanged { // also in an answer to an attempt that has ended
 		c.known[i].greeted = false
 		c.greet(i)
 	}
@@ -232,7 +232,7 @@ func (c *client) applyClockStep(i int, now, by time.Duration) {
 		longest, k.greeted = w.config.maxTTL, false
 	}
 	k.vote.Stepped(c.waited(), clock.Steady(c.steady()), longest, errStepped)
-	if w.p.Nodes == 1 && c.grouped(i) { // nobody can tell whose clock it was
+	if w.p.Nodes == 1 && c.grouped(i) { // the client cannot tell whose clock it was
 		k.vote.Guarded(clock.Steady(c.steady()), true)
 	}
 	if c.phase == holding {
@@ -251,8 +251,8 @@ type orphan struct {
 	slot          int8
 }
 
-// orphans are the latest releases of a client to each node whose fate is unknown. The
-// client sends them again over a new connection.
+// orphans are the latest releases of a client whose fate is unknown, by node. The client sends them again over a new
+// connection.
 type orphans struct {
 	of   [maxNodes][4]orphan
 	next [maxNodes]uint8

@@ -9,10 +9,10 @@ import (
 )
 
 // This file has the lean way of an acquisition without a ticket: three commands in one batch, which decide together
-// whether the lock is a vote. Between two of them the node may run those of other clients, and much else may happen to it.
-// A connection delivers each of them once, so the network repeats none.
+// whether the lock is a vote. Between two of them the node may run commands of other clients, and other faults may
+// occur. A connection delivers each command once, so the network repeats none.
 
-// drawLean draws how often the clients of a run go the lean way. It knows no slots.
+// drawLean draws how often the clients of a run go the lean way, which has no slots.
 func (w *world) drawLean() {
 	c := &w.config
 	if w.lean.Seed(uint64(w.p.Seed), 0x1ea4); w.p.Mutation == 0 {
@@ -40,7 +40,7 @@ func (c *client) goLean(i int, m *message) {
 		return
 	}
 	if w.config.instant > 0 && offset.Width() > w.config.terms.Timeout/4 {
-		return // production looks at the round trip everywhere; here one that declines would come too late for a call that asks once
+		return // production always checks the round trip; here a decline would come too late for a call that asks once
 	}
 	at := c.ruler()
 	high := offset.High(clock.Steady(at))
@@ -94,7 +94,7 @@ func (n *node) ends(e *event, a answer, frozen time.Duration) {
 	n.answer(&e.message, a, frozen)
 }
 
-// look runs MGET, and TIME behind it.
+// look runs MGET, and then TIME.
 func (n *node) look(e *event) {
 	m := &e.message
 	if m.step == 2 {
@@ -167,7 +167,7 @@ func (c *client) readLean(i int, m *message, now time.Duration) (asked bool) {
 	return true
 }
 
-// countsLean reports whether a lock of the lean way is a vote, by what the client has read behind it.
+// countsLean reports whether a lock of the lean way is a vote, by what the client has read after it.
 func (c *client) countsLean(m *message) bool {
 	bugs := c.w.bugs
 	look := vote.Look{Marker: m.seen.text()}

@@ -17,7 +17,7 @@ type lease struct {
 	next       int64 // the next unused token of the block, up to lastToken
 	lastToken  int64
 	misses     int
-	healed     bool          // a node was asked for the key again, or for one in place of a reservation: others may have had it before
+	healed     bool          // a node was asked to make the key again, or in place of a reservation: others may have had it before
 	worksUntil time.Duration // after a loss, by the validity clock
 	others     int           // tickets of other clients in the queues, by the nodes' last answers
 	answeredAt time.Duration // when those answers had arrived
@@ -181,21 +181,21 @@ func (c *client) changes() quorum.Input {
 	return in
 }
 
-// asksFor says in a request of a round what the lease asks for.
+// asksFor adds to a request of a round the TTL that the lease asks for.
 func (c *client) asksFor(i int, m *message) {
 	if m.ttl = c.ttl; len(c.w.ttls.terms) > 0 { // a node runs no renewal that is older than its TTL
 		c.limit(i, m, c.now()+c.w.ttlOf(m))
 	}
 }
 
-// answersTo says in an input what the request asked for that it is an answer to, and what may overtake it.
+// answersTo adds to an input the TTL that the answered request asked for, and since when all ask for one.
 func (c *client) answersTo(m *message, in *quorum.Input) {
 	if len(c.w.ttls.terms) == 0 {
 		return
 	}
 	in.Terms = c.w.ttls.of(m.ttl)
 	if !c.w.config.fifo && !c.w.bugs.has(NothingOvertakes) {
-		in.Since = clock.Validity(c.changedAt) // what was sent before may run later; since then all ask for one TTL
+		in.Since = clock.Validity(c.changedAt) // what was sent before may run later
 	}
 }
 
@@ -296,8 +296,7 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	}
 }
 
-// lost ends the lease. Its remnants are released after the safety margin, because the work may go
-// on until then.
+// lost ends the lease. Its remnants are released after the safety margin, because the work may continue until then.
 func (c *client) lost(now, stop, keys time.Duration) {
 	w := c.w
 	reason := c.machine.Reason()

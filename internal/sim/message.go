@@ -20,8 +20,8 @@ const (
 	opLook     // asks whether keys of the slot are leaving
 	opWithdraw // makes the marker name no server
 
-	// reads makes the operation of a reader out of that of a writer: share, prolong, restore, align
-	// and quit out of acquire, extend, heal, raise and release.
+	// reads turns an operation of a writer into a reader's: acquire, extend, heal, raise and release into share,
+	// prolong, restore, align and quit.
 	reads op = 1 << 4
 )
 
@@ -36,7 +36,7 @@ func (o op) String() string {
 	return opNames[o]
 }
 
-// of returns the operation as a client asks for it.
+// of returns the operation for a reader or a writer.
 func (o op) of(reader bool) op {
 	if reader {
 		return o | reads
@@ -64,10 +64,10 @@ type answer uint8
 
 const (
 	granted       answer = iota + 1 // acquire, resume
-	made                            // lean: there is a lock, and it has been read what decides whether it is a vote
+	made                            // lean: the lock is there, with what decides whether it is a vote
 	notMade                         // lean: there is one already
 	behind                          // lean: the register is not below the proposal, or may not move so far
-	unknown                         // acquire: the lock may be made, and is no vote
+	unknown                         // acquire: the lock may be made, but isn't a vote
 	taken                           // acquire, resume, extend, heal: another owner's, or reserved for another ticket
 	late                            // acquire, resume, heal, detach: arrived after its limit. Not applied
 	markerChanged                   // acquire, resume: the marker differs from the one that the client knows. Not applied
@@ -112,7 +112,7 @@ type message struct {
 	subscribed   bool // the client's channel has a subscriber, so that the ticket may queue, and keep its place
 	lapsed       bool // acquire: the client has waited for the end of an unused reservation
 	clockSuspect bool // greet: start a quarantine
-	unguarded    bool // greet: nobody confirms the term, so the restart guard does not run
+	unguarded    bool // greet: the term is not confirmed, so the restart guard does not run
 	forced       bool // greet: keys may have left since the marker was written, so start a quarantine
 	open         bool // reply to greet and look: keys of the slot are leaving
 	reservation  bool // taken: by a reservation; release: the lock is reserved for another client now
@@ -191,7 +191,7 @@ type marker struct {
 	until int64  // end of the quarantine, µs of the node's clock; 0 if there never was one
 }
 
-// place returns what becomes of the ticket of a release: a client that no message reaches keeps no place.
+// place returns the fate of a release's ticket: a client that no message reaches loses its place.
 func (m *message) place() ticketUpdate {
 	if !m.subscribed {
 		return leaves

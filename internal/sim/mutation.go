@@ -114,7 +114,7 @@ const (
 	// IgnoresClock does not read the clock: only a missed round after the stop reports the
 	// loss.
 	IgnoresClock
-	// RemnantsAtOnce releases a lost lease while its work may still go on.
+	// RemnantsAtOnce releases a lost lease while its work may still continue.
 	RemnantsAtOnce
 	// ReservationVotes counts a node that reserves the lock for the waiter as a
 	// vote.
@@ -159,7 +159,7 @@ const (
 	GroupUnguarded
 	// EarlierTermOverwrites lets a client of an earlier term start a quarantine.
 	EarlierTermOverwrites
-	// NoConfirmation counts votes although no majority has confirmed the term for long.
+	// NoConfirmation counts votes although no majority has confirmed the term recently.
 	NoConfirmation
 	// UsedTooEarly uses a new term although the term before may still give votes when a
 	// lease's key there has ended.
@@ -167,16 +167,16 @@ const (
 	// RenewedForEver counts renewals although no majority has confirmed the term for the
 	// window.
 	RenewedForEver
-	// VotesUnguarded votes over a connection whose greeting ran no guard.
+	// VotesUnguarded counts votes over a connection whose greeting ran no guard.
 	VotesUnguarded
 	// TiesByChance releases the votes of every caller that asks once, and lets chance
 	// decide which of them asks next.
 	TiesByChance
 	// KeptForgotten does not release the votes that a caller has kept when it gives up.
 	KeptForgotten
-	// ForgetsTheNewest has an observer compare no token with earlier ones.
+	// ForgetsTheNewest keeps an observer from comparing tokens with earlier ones.
 	ForgetsTheNewest
-	// SilenceIsNobody has an observer count a silent node as one without a lock.
+	// SilenceIsNobody makes an observer count a silent node as one without a lock.
 	SilenceIsNobody
 	// ExtendIgnoresMarks extends the lock of a lease that was revoked.
 	ExtendIgnoresMarks
@@ -190,7 +190,7 @@ const (
 	MarksLiveTooShort
 	// ResumeKeepsOwner resumes a lease as its old owner.
 	ResumeKeepsOwner
-	// HandleBeforeTheEnd gives the handle away while the old lease goes on.
+	// HandleBeforeTheEnd gives the handle away while the old lease continues.
 	HandleBeforeTheEnd
 	// ResumesMissing grants a resume on a node that lacks the lock.
 	ResumesMissing
@@ -206,7 +206,7 @@ const (
 	ResumesUnguarded
 	// ExtendsDetached extends a lock that its owner has detached.
 	ExtendsDetached
-	// HealsDetached has a late heal of the owner take the lock that it has detached.
+	// HealsDetached lets a late heal of the owner take the lock that it has detached.
 	HealsDetached
 	// AcquiresDetached grants a detached lock to any client.
 	AcquiresDetached
@@ -228,17 +228,17 @@ const (
 	WokenVotes
 	// RestoreForeign makes any lock one of readers when a reader heals its own.
 	RestoreForeign
-	// AlignsDown aligns a register that is above, downwards.
+	// AlignsDown aligns a register above the top down to it.
 	AlignsDown
 	// RegisterIsToken gives a reader the top itself as its token.
 	RegisterIsToken
 	// UnalignedCounts grants a reader as soon as a quorum has voted.
 	UnalignedCounts
-	// PassesWriters lets readers in beside others while a writer waits that came before.
+	// PassesWriters lets a reader join others although an earlier writer waits.
 	PassesWriters
 	// MoreThanFree lets every waiter in, however few slots are free.
 	MoreThanFree
-	// RightForEver lets a waiter in without an end.
+	// RightForEver lets a waiter in forever.
 	RightForEver
 	// NewcomersTake gives a free slot to any client, before others that wait.
 	NewcomersTake
@@ -258,29 +258,29 @@ const (
 	ElsewhereKeeps
 	// LastLetIn lets the last ticket of the queue in first.
 	LastLetIn
-	// ReleaseUnread takes each answer to a release as from a node that had the lock.
+	// ReleaseUnread takes each answer to a release as if the node had had the lock.
 	ReleaseUnread
 	// MovesIgnored relies on a slot's owner although keys have left it.
 	MovesIgnored
-	// ShorterAfterItsRound counts on a shorter TTL when its round is over, and not before it is sent.
+	// ShorterAfterItsRound counts on a shorter TTL after its round, and not before the round is sent.
 	ShorterAfterItsRound
 	// NothingOvertakes counts on a longer TTL although earlier requests may still run.
 	NothingOvertakes
-	// LeanOnOtherData counts a lock of the lean way without a look at the marker.
+	// LeanOnOtherData counts a lock of the lean way without looking at the marker.
 	LeanOnOtherData
-	// LeanBelowBase counts a lock of the lean way without a look at the base.
+	// LeanBelowBase counts a lock of the lean way without looking at the base.
 	LeanBelowBase
 	// LeanStands makes a lock of the lean way whose register does not move.
 	LeanStands
 	// LeanUncapped moves a register in the lean way without the bound set by the node's clock.
 	LeanUncapped
-	// LeanReadsFirst reads what decides about a lock of the lean way in front of it.
+	// LeanReadsFirst reads what decides about a lean lock before it makes the lock.
 	LeanReadsFirst
-	// LeanClockUnseen does not read the clock behind a lock of the lean way.
+	// LeanClockUnseen does not read the clock after a lock of the lean way.
 	LeanClockUnseen
 	// LeanRelativeEnds counts the life of a lock of the lean way from its arrival.
 	LeanRelativeEnds
-	// LeanCountsAgain asks for a lock of the lean way that is no vote as for one whose answer was lost.
+	// LeanCountsAgain asks again for a lean lock that isn't a vote, as if its answer had been lost.
 	LeanCountsAgain
 )
 

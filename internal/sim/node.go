@@ -17,7 +17,7 @@ type data struct {
 
 	marker marker
 
-	set readers // a key of its own, beside that of the lock
+	set readers // a key of its own, next to the lock's
 
 	slots slots // of permits; the lock and the register are those of one slot
 }
@@ -172,7 +172,7 @@ func (n *node) serve(e *event) {
 		}
 	}
 	if n.down || n.group.size == 0 && m.line != n.line {
-		// Sometimes the client's connection reports it. Without the end of a batch it is not known what has run.
+		// Sometimes the client's connection reports this. Once a batch has begun, the client cannot know what has run.
 		if n.down && m.step == 0 && w.rng.IntN(2) == 0 {
 			n.answer(m, notConnected, 0)
 		}
@@ -217,8 +217,8 @@ func (n *node) answer(m *message, a answer, frozen time.Duration) {
 	n.w.transmit(&back, frozen)
 }
 
-// expire drops the lock when its time is over. The key disappears in the millisecond of
-// its end, the earliest instant at which Redis may drop it.
+// expire drops the lock when its time has ended. The key disappears in the millisecond of its end, the earliest instant
+// at which Redis may drop it.
 func (n *node) expire(wall time.Duration) {
 	n.slots.expire(wall)
 	if n.owner != 0 && wall.Milliseconds() >= n.expires {

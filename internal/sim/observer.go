@@ -20,7 +20,7 @@ type observer struct {
 	decides quorum.Observer
 
 	began    time.Duration
-	before   [quorum.MaxNodes]uint32 // who has the lock on each node when the poll begins
+	before   [quorum.MaxNodes]uint32 // the owner on each node when the poll begins
 	owners   [quorum.MaxNodes]uint32 // and by the answers
 	sights   [quorum.MaxNodes]quorum.Sight
 	answered quorum.Set
@@ -96,7 +96,7 @@ func (o *observer) conclude() (owner uint32, known bool) {
 	return owner, h.Known
 }
 
-// kept returns the owner that had a majority of the nodes all the time of the poll, 0 for none.
+// kept returns the owner that had a majority of the nodes during the whole poll, 0 for none.
 func (o *observer) kept(show func(node int) sighted) uint32 {
 	for i := range o.nodes {
 		votes := 0

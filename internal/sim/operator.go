@@ -17,7 +17,7 @@ type operator struct {
 	decides quorum.Revocation
 	owner   uint32                         // the victim
 	began   time.Duration                  // when the nodes were read
-	lived   [quorum.MaxNodes]time.Duration // what its lock had to live on each node that has marked it
+	lived   [quorum.MaxNodes]time.Duration // how long its lock still had to live on each node that marked it
 	already quorum.Set                     // nodes that had marked it before
 	answers [quorum.MaxNodes]time.Duration // when each answer comes; 0 for none
 	life    time.Duration                  // of the marks of this round
@@ -80,8 +80,8 @@ func (o *operator) marked(node int, now, lived time.Duration, already bool) {
 	o.lived[node], o.answers[node] = lived, now+o.upTo(2*o.timeout)
 }
 
-// until ends a round. It returns when the victim's lease is over, and whether that is known, or whether
-// another round follows.
+// until ends a round. It returns when the victim's lease has ended, and whether that is known, or whether another round
+// follows.
 func (o *operator) until(now time.Duration) (at time.Duration, known, repeat bool) {
 	for i, came := range o.answers {
 		if came != 0 && came <= now {

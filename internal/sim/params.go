@@ -56,7 +56,7 @@ type Params struct {
 	Seed  int64
 	Nodes int // 1 … maxNodes
 	World World
-	// Span is how many TTLs the faults go on.
+	// Span is how many TTLs the faults last.
 	Span int
 	// Mutation is a planted bug. Its runs get settings in which the bug can show.
 	Mutation Mutation
@@ -66,7 +66,7 @@ type Params struct {
 	Trace func(format string, args ...any)
 }
 
-// String returns the flags that run it again.
+// String returns the flags that repeat the run.
 func (p Params) String() string {
 	s := fmt.Sprintf("-seed=%d -nodes=%d -world=%v -span=%d", p.Seed, p.Nodes, p.World, p.Span)
 	if p.Mutation != 0 {
@@ -121,17 +121,17 @@ type config struct {
 	callers   int           // of each client
 	pace      time.Duration // factor on the limits of quorum.Local, compared with production
 
-	queues       int           // clients of 100 that queue; the others poll
-	giveUp       int           // failed attempts of 1000 that end the wait
+	queues       int           // how many of 100 clients queue; the others poll
+	giveUp       int           // how many of 1000 failed attempts end the wait
 	unsubscribed int           // of 1000: a channel has no subscriber, or only seems to have one
 	orderly      bool          // no faults, and all clients queue
 	once         bool          // every caller asks once
 	instant      time.Duration // when all callers ask; 0 if each asks when it likes
 
 	fifo    bool // links keep the order of their messages
-	loss    int  // messages of 1000
-	slow    int  // messages of 1000 that are late by up to 3 TTL
-	repeat  int  // messages of 1000 that come twice
+	loss    int  // how many of 1000 messages are lost
+	slow    int  // how many of 1000 messages are late, by up to 3 TTL
+	repeat  int  // how many of 1000 messages come twice
 	latency time.Duration
 	service time.Duration // of a node for one request; 0: the node is never busy
 
@@ -158,7 +158,7 @@ type config struct {
 	votesMatch bool          // an extend, a raise and a heal compare the marker as well
 
 	guard     bool // the restart guard is on
-	alone     int  // acquisitions of eight that are alone in their batch, and go the lean way
+	alone     int  // how many of eight acquisitions are alone in their batch, and go the lean way
 	known     bool // the restart guard has seen the nodes before
 	amnesia   bool // nodes may lose data: at a restart, and by a flush
 	stepAware bool // clients look for steps of the nodes' clocks

@@ -6,13 +6,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file mirrors permits.lua as queue.go mirrors queue.lua, and has clients ask for permits as internal/campaign
-// does. A slot is a lock with a register of its own, and all slots have one queue. The nodes here have no index
-// of the slots: it is made of their keys, and conformance compares the two. Who is let in may take any
-// slot that is free, and there are never more of them than free slots.
+// This file mirrors permits.lua as queue.go mirrors queue.lua, and makes clients ask for permits as internal/campaign
+// does. A slot is a lock with a register of its own, and all slots have one queue. The nodes here have no index of the
+// slots: it is made of their keys, and conformance compares the two. A waiter that is let in may take any free slot,
+// and there are never more such waiters than free slots.
 
-// letIn lets the waiters at the head of the queue in, one for each slot that is free. It returns whether me is
-// one of them, and the first of the others.
+// letIn lets in the waiters at the head of the queue, one for each free slot. It returns whether me is one of them, and
+// the first of the others.
 func letIn(n *node, first int8, me uint32, wall time.Duration) (mine bool, head uint32) {
 	w, s, served := n.w, &n.slots, 0
 	for n.queued > 0 {
@@ -49,7 +49,7 @@ func letIn(n *node, first int8, me uint32, wall time.Duration) (mine bool, head 
 	return false, head
 }
 
-// entitled reports whether a client may take a free slot: it was let in, or nobody is before it.
+// entitled reports whether a client may take a free slot: it was let in, or no waiter is before it.
 func entitled(n *node, m *message, wall time.Duration) bool {
 	if n.slots.may(m.ticket, wall) || n.w.bugs.has(NewcomersTake) {
 		return true
@@ -145,7 +145,7 @@ func settleSlot(n *node, m *message, wall time.Duration, free, ours bool) answer
 	return notDone
 }
 
-// permitCheck is what the judge has to know of a node before a script that may let waiters in.
+// permitCheck is what the judge must know of a node before a script that may let waiters in.
 type permitCheck struct {
 	had      bool  // the ticket had a right
 	place    int64 // of the ticket in the queue
@@ -169,8 +169,8 @@ func (c *permitCheck) letIn(n *node, wall time.Duration) {
 	}
 }
 
-// granted checks that a client that was not let in has taken a slot for which nobody was let in, and before
-// nobody who came earlier.
+// granted checks a client that takes a slot without having been let in: no waiter was let in for that slot, and no
+// client that came earlier waits.
 func (c *permitCheck) granted(n *node, m *message, wall time.Duration) {
 	if c.had {
 		return
@@ -185,13 +185,13 @@ func (c *permitCheck) granted(n *node, m *message, wall time.Duration) {
 	}
 }
 
-// From here on it is what a client does.
+// The rest is what a client does.
 
 // claim is what a client that asks for permits knows.
 type claim struct {
 	choice  quorum.Slots
 	slot    int8           // of the attempt or the lease, from 1 on; 0 for none
-	lostIn  int8           // the slot of the lease in which the work goes on after its loss
+	lostIn  int8           // the slot in which the work continues after the loss of its lease
 	offered [maxNodes]int8 // the slot that each node offers instead of the one that it has refused; 0 for none
 }
 
@@ -217,7 +217,7 @@ func chooseSlots(c *client, config *quorum.WaiterConfig) {
 	c.choice = quorum.NewSlots(order, int(c.w.permits.pcg.Uint64()%uint64(k)))
 }
 
-// claimSlot gives an attempt its slot, from 0 on in production's choice.
+// claimSlot gives an attempt its slot, which production's choice counts from 0.
 func claimSlot(c *client, slot int) {
 	if c.slot = int8(slot) + 1; c.w.bugs.has(AsksAtLimit) && c.w.permits.pcg.Uint64()%2 == 0 {
 		c.slot = limit(c) + 1
@@ -231,8 +231,8 @@ func named(c *client, m *message) {
 	}
 }
 
-// refuseSlot makes r the refusal of a slot, and keeps the one that the node offers. A slot that is free is kept
-// for waiters that were let in: the next one asks again when their rights end, and the others are woken then.
+// refuseSlot makes r the refusal of a slot, and keeps the slot that the node offers. A slot that is free is kept for
+// waiters that were let in: the next one asks again when their rights end, and then the others are woken.
 func refuseSlot(c *client, m *message, r *quorum.Refusal) {
 	if limit(c) == 0 {
 		return
@@ -282,9 +282,9 @@ func askElsewhere(c *client, now time.Duration, outcome quorum.Outcome) bool {
 	return true
 }
 
-// takeUp has a lease take its slot on nodes that have refused it: most likely the release of the holder before
-// is on its way there, and while the slot looks free, others ask for it in vain. The ticket's rights to other
-// slots pass on.
+// takeUp makes a lease take its slot on the nodes that refused it. Most likely the previous holder's release is on its
+// way there, and while the slot looks free, others ask for it without success. The ticket's rights to other slots are
+// passed on.
 func takeUp(c *client, refused quorum.Set, now time.Duration) {
 	if limit(c) == 0 {
 		return
@@ -352,12 +352,12 @@ func worksOn(c *client, slot int8, leased bool) time.Duration {
 	return 0
 }
 
-// holdsOn is for how many TTLs clients hold their permits after the faults: for longer than a free slot may
-// wait for its next holder, so that nobody gets another one meanwhile.
+// holdsOn is how many TTLs clients hold their permits after the faults. A free slot waits less for its next holder, so
+// no client gets another permit in between.
 const holdsOn = 2
 
-// watchPermits looks, after the faults, for a client that waits while a slot below its limit is free. It is
-// called again and again, and reports whether the run goes on.
+// watchPermits looks, after the faults, for a client that waits while a slot below its limit is free. It is called
+// again and again, and reports whether the run continues.
 func watchPermits(w *world) bool {
 	p, ttl := &w.permits, w.config.terms.TTL
 	if !w.p.World.plain() && (w.p.World != Groups || w.config.stepAware) || w.p.Nodes%2 == 0 {

@@ -10,8 +10,7 @@ import (
 // Span is the usual length of the faults in a run, in TTLs.
 const Span = 25
 
-// lostOnTheWay are the bugs that show when an attempt loses keys before it is
-// over.
+// lostOnTheWay are the bugs that show when an attempt loses keys before it ends.
 var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote, AlignsDown}
 
 // amnesic are the bugs that show when nodes lose their data.
@@ -105,7 +104,7 @@ func (m Mutation) configure(w *world, c *config) {
 		// A reader's lock ends too early, and a writer gets it before the reader's heal comes.
 		c.clients, c.everyBlip, c.hold, c.renew, c.loss = usualClients, ttl/4, 4*ttl, ttl/10, min(c.loss, 50)
 	case m.among(ofTTLs...):
-		// Somebody always asks while others hold for long, and renewals are lost or late.
+		// Some client always asks while others hold for long, and renewals are lost or late.
 		c.clients, c.backoffCap, c.hold, c.terms.MaxHold = usualClients, ttl/50, 4*ttl, 0
 		c.amnesia, c.guard, c.everyFlush, c.everyDown, c.queues, c.everyCut = false, false, 0, 0, 0, ttl
 	case m.among(ofTheLeanWay...):
@@ -216,7 +215,7 @@ func (m Mutation) leanOften(c *config) {
 	case LeanUncapped:
 		NoCap.restartInTurn(c)
 	case LeanBelowBase, LeanCountsAgain:
-		// Registers are dropped, and a proposal is below the base then.
+		// Registers are dropped, and then a proposal is below the base.
 		c.everyTrim, c.misjudged, c.grain, c.hold, c.backoffCap = ttl/4, 3*ttl, 0, ttl/100, ttl/10
 	case LeanStands:
 		c.grain = 2 * ttl

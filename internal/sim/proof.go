@@ -42,7 +42,7 @@ func (c *client) shows(i int, issued time.Duration) {
 	c.shown[i] = max(c.shown[i], issued)
 }
 
-// resetProof resets the proof, because another attempt may have got the lock meanwhile.
+// resetProof resets the proof, because another attempt may have got the lock in between.
 func (c *client) resetProof() {
 	c.w.stats[ProofResets]++
 	c.proofResetAt = c.w.now

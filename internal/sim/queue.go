@@ -90,8 +90,8 @@ func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 	return 0
 }
 
-// watch wakes tickets behind the head, further and further back. The second is woken each
-// time, the others until 20 ms are over or the head has come to the middle one of them.
+// watch wakes tickets behind the head, further and further back. It wakes the second each time, and the others after 20
+// ms or when the head has come to the middle one of them.
 func (n *node) watch(head *waiting, me uint32, wall time.Duration) {
 	if n.queued == 0 {
 		return

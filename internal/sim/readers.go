@@ -13,13 +13,13 @@ type reader struct {
 	owner uint32 // of an attempt or a lease; or the ticket of a waiter that was woken
 	woken bool   // the lock waits for that ticket, as if it read already
 	ends  int64  // ms of the node's clock
-	made  uint32 // when it joined, the lock had been made this often. For the judge
+	made  uint32 // how often the lock had been made when it joined. For the judge
 }
 
 // maxReaders bounds the set. It leaves room for all clients, and for as many that have crashed.
 const maxReaders = 4 * maxClients
 
-// readers is the set. It is lost with its own end, which is later than that of the lock.
+// readers is the set. It is lost with its own end, which is later than the lock's.
 type readers struct {
 	members [maxReaders]reader
 	count   int
@@ -99,7 +99,7 @@ func (s *readers) has(owner uint32, woken bool, wall time.Duration) bool {
 	return i >= 0 && s.members[i].ends > wall.Milliseconds()
 }
 
-// reads reports whether a member reads, and not all have been woken and have not come yet.
+// reads reports whether a member reads: not all are woken waiters that have not come yet.
 func (s *readers) reads(wall time.Duration) bool {
 	for _, r := range s.members[:s.count] {
 		if !r.woken && r.ends > wall.Milliseconds() {
@@ -109,16 +109,16 @@ func (s *readers) reads(wall time.Duration) bool {
 	return false
 }
 
-// readership is who reads in a run. It draws from a generator of its own.
+// readership holds the clients that read. It draws from a generator of its own.
 type readership struct {
 	pcg     rand.PCG
 	clients uint8 // one bit for each
 }
 
-// readRuns is how many runs there are for one with readers.
+// readRuns is N where one of N runs has readers.
 const readRuns = 4
 
-// draw draws who reads. always means in every run, and not in one of readRuns without a planted bug.
+// draw draws which clients read: in every run if always, else in one of readRuns runs, without a planted bug.
 func (r *readership) draw(p *Params, clients int, always bool) {
 	*r = readership{}
 	r.pcg.Seed(uint64(p.Seed), 0x5eade5)

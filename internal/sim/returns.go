@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// returning is the last release of a client, of which it counts the answers as the Manager does.
+// returning is the last release of a client, which counts its answers as the Manager does.
 type returning struct {
 	owner  uint32 // 0 for none, or when the answers have decided
 	grant  int    // of the judge
@@ -52,9 +52,9 @@ func (r *returning) answered(c *client, i int, m *message, now time.Duration) {
 	}
 }
 
-// returned checks a release that returns without an error, if each answer that it counted says something: no other client was
-// granted the lock by an attempt between the grant and the release. Outside the fault model a request that comes late, or
-// for the second time, can create a key again that a step of the node's clock has ended.
+// returned checks a release that returns without an error and has only conclusive answers: no other client was granted
+// the lock by an attempt between the grant and the release. Outside the fault model, a late or repeated request can
+// create a key again that a step of the node's clock has ended.
 func (j *judge) returned(c *client, r *returning) {
 	if c := &j.w.config; !j.inside() && (c.repeat > 0 || c.slow > 0 || c.everyStall > 0) {
 		return

@@ -73,14 +73,14 @@ const (
 	evCalm                       // the faults stop
 	evVerdict                    // by now a client must have got the lock
 	evPoll                       // an observer begins to ask the nodes
-	evLook                       // a node answers it
-	evSeen                       // it has waited long enough
+	evLook                       // a node answers the observer
+	evSeen                       // the observer has waited long enough
 	evRevoke                     // an operator revokes the lease of a majority
 	evMark                       // a node gets its request
 	evMarked                     // the operator has waited long enough
-	evRevoked                    // the lease must be over
+	evRevoked                    // the lease must have ended
 	evDetach                     // a holder detaches its lease
-	evDetached                   // it has waited long enough
+	evDetached                   // the holder has waited long enough
 	evUse                        // a client uses a handle
 	evMove                       // the key of a lock leaves a server
 	evMoveBack                   // and the move of its slot is taken back

@@ -84,7 +84,7 @@ func (n *node) renews(m *message) bool {
 // heal knows.
 func (n *node) votes(m *message) bool { return !n.w.config.votesMatch || n.marker == m.marker }
 
-// value returns the position that an attempt has to exceed.
+// value returns the position that an attempt must exceed.
 func (n *node) value() int64 { return max(n.register, n.base) }
 
 // rebase raises the base to the end of a quarantine.
@@ -215,8 +215,8 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	return taken
 }
 
-// takeable reports whether a node has no lease in the way of one that is valid: a lock that another owner has
-// detached is none, and neither is one that waits for readers.
+// takeable reports whether a valid lease may take the lock of a node: no lease has it, or another owner has detached
+// it, or it only waits for readers.
 func takeable(n *node, m *message, wall time.Duration) bool {
 	return !n.locked() || n.form == detachedForm && n.owner != m.owner || shared(n) && !n.set.reads(wall)
 }
@@ -247,8 +247,8 @@ func (n *node) extend(m *message, wall time.Duration, end int64) answer {
 	return confirmed
 }
 
-// heal creates the lock of a lease that a majority of other nodes has confirmed. The lock
-// shows no token, because another attempt may have moved the register meanwhile.
+// heal creates the lock of a lease that a majority of other nodes has confirmed. The lock shows no token, because
+// another attempt may have moved the register in between.
 func (n *node) heal(m *message, wall time.Duration, end int64) answer {
 	bugs := n.w.bugs
 	switch {
@@ -285,8 +285,8 @@ func (n *node) raise(m *message) answer {
 	case bugs.has(RaiseDown):
 		value = m.t - 1
 	default:
-		// The register is not below the top: this owner lost the lock here meanwhile,
-		// and a second copy of its acquire got it again.
+		// The register is not below the top: this owner has lost the lock here, and a second copy of its acquire got it
+		// again.
 		return notDone
 	}
 	m.before = value
@@ -323,7 +323,7 @@ func giveBack(n *node, m *message) answer {
 	return done
 }
 
-// settle brings the queue up to date after a release. free means that the lock is, and ours that it was the
+// settle brings the queue up to date after a release. free means that the lock is free, and ours that it was the
 // client's.
 func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	bugs := n.w.bugs
@@ -333,7 +333,7 @@ func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	update := m.place()
 	stays := update != leaves
 	if stays && turns(n, m.ticket, wall) {
-		return notDone // reserved for this ticket meanwhile: in the queue it would get two turns
+		return notDone // already reserved for this ticket: in the queue it would get two turns
 	}
 	if stays && update != yields {
 		n.enqueue(m)

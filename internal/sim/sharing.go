@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file is what nodes do for clients that read: those who have the lock together. The lock is then
-// everybody's, and beside it is the set of the readers. A reader counts only while the lock is there: who
-// makes such a lock makes the set anew.
+// This file is what nodes do for readers, the clients that have the lock together. The lock is then everybody's, and
+// next to it is the set of the readers. A reader counts only while the lock is there: a new lock of readers has a new
+// set.
 
 // shared reports whether readers have the lock, and it was not revoked.
 func shared(n *node) bool { return n.owner == everybody && n.form == ownedForm }
@@ -34,7 +34,7 @@ func endOf(n *node, m *message) int64 {
 	return n.expires
 }
 
-// keeps reports whether a node has the lock for an owner, whatever it is.
+// keeps reports whether a node has the lock for an owner, in whatever form.
 func keeps(n *node, owner uint32, wall time.Duration) bool {
 	return n.owner == owner && !n.reserved || shared(n) && n.set.has(owner, false, wall)
 }
@@ -89,8 +89,8 @@ func trim(n *node, wall time.Duration) {
 	}
 }
 
-// stopped reports whether a writer that bars a reader of an open lock is taken for one that is stopped: it was told
-// to ask again after 2 s, and has not within 1 s.
+// stopped reports whether a writer that bars a reader of an open lock counts as stopped: after 2 s the node told it to
+// ask again, and within 1 s it has not asked.
 func stopped(n *node, v *waiting, wall time.Duration) bool {
 	p, now := &n.set.probe, wall.Milliseconds()
 	switch {
@@ -106,7 +106,7 @@ func stopped(n *node, v *waiting, wall time.Duration) bool {
 	return false
 }
 
-// barred reports whether a writer that came before the reader must be let in first.
+// barred reports whether a writer that came before the reader must go first.
 func barred(n *node, m *message, wall time.Duration, probes bool) bool {
 	if n.w.bugs.has(PassesWriters) {
 		return false
@@ -130,7 +130,7 @@ func barred(n *node, m *message, wall time.Duration, probes bool) bool {
 	return false
 }
 
-// share lets a reader in, beside the others.
+// share lets a reader in, alongside the others.
 func share(n *node, m *message, wall time.Duration, end int64) answer {
 	w, bugs := n.w, n.w.bugs
 	if w.config.guard && n.marker != m.marker {
@@ -274,7 +274,7 @@ func quit(n *node, m *message, wall time.Duration) answer {
 	return settle(n, m, wall, free, ours)
 }
 
-// downgrades reports whether a writer that has finished goes on as a reader. Only processes with one caller do.
+// downgrades reports whether a writer that has finished continues as a reader. Only processes with one caller do.
 func downgrades(c *client) bool {
 	w := c.w
 	return w.readership.clients != 0 && !c.reads && !succeeds(c) && w.config.callers == 1 && !w.quiet && w.readership.pcg.Uint64()%4 == 0
@@ -345,8 +345,8 @@ func writersFrom(w *world) (place int64) {
 	return place
 }
 
-// writerAhead returns the first writer that is in every queue while a reader's attempt begins, unless a node
-// waits for that reader, or is free: whoever finds it so may take the head for dead.
+// writerAhead returns the first writer that is in every queue while a reader's attempt begins, unless a node waits for
+// that reader, or is free: a client that finds it free may take the head for dead.
 func writerAhead(c *client) (first waiting) {
 	w := c.w
 	for i := range w.p.Nodes {
@@ -383,7 +383,7 @@ func heals(n *node, m *message) {
 	}
 }
 
-// settled records that no reader has to wait for a client any more.
+// settled records that no reader must wait for a client any more.
 func settled(j *judge, c *client) {
 	for i := range j.ahead {
 		if !c.reads && j.ahead[i].ticket == c.ticket {

@@ -69,8 +69,8 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 		Quarantines, Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether, PermitsTogether)
 }
 
-// Nodes are failover groups. The restart guard covers the longest lease and the time for
-// which clients count renewals without another confirmation. Old masters go on for longer.
+// Nodes are failover groups. The restart guard covers the longest lease and the time for which clients count renewals
+// without another confirmation. Old masters continue for longer.
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
 	mustHave(t, &total, Grants, LeanVotes, LeanNoVotes, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
@@ -90,9 +90,8 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 	mustHave(t, &total, Grants, Pauses, Downs, WakeUps, Resumes, PermitsTogether)
 }
 
-// Callers ask once, and where nobody gets a majority the smallest owner value decides. In
-// half of the runs all ask at one instant, and one of them has to get the lock though a
-// minority of the nodes does not answer.
+// Callers ask once, and where none gets a majority the smallest owner value decides. In half of the runs all ask at one
+// instant, and one of them must get the lock though a minority of the nodes does not answer.
 func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
 	total := sweep(t, most, Params{World: Together, Span: briefly}, 3, 4, 5)
 	mustHave(t, &total, Grants, LeanVotes, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted, PermitsTogether)
@@ -127,8 +126,8 @@ func mustHave(t *testing.T, total *Stats, seen ...Counter) {
 // most is the usual number of seeds of the tests that play the most.
 const most = 5000
 
-// seeds returns how many runs a test plays for each number of nodes. QUORUMLOCK_SIM_SEEDS is
-// for the tests that play the most; the others keep their proportion.
+// seeds returns how many runs a test plays for each number of nodes. QUORUMLOCK_SIM_SEEDS sets it for the tests that
+// play the most; the others keep their proportion.
 func seeds(t *testing.T, usual int) int64 {
 	t.Helper()
 	n := usual / slowdown

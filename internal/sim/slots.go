@@ -14,10 +14,10 @@ const (
 	slotIDs    = maxPermits + 2
 )
 
-// permitRuns is how many runs there are for one with permits, among those without readers and handles.
+// permitRuns is N where one of N runs without readers and handles has permits.
 const permitRuns = 5
 
-// permits is who asks for how many permits in a run. It draws from a generator of its own.
+// permits holds how many permits each client asks for. It draws from a generator of its own.
 type permits struct {
 	pcg     rand.PCG
 	limit   int8 // the largest; 0 in a run without permits
@@ -27,8 +27,8 @@ type permits struct {
 	watched time.Duration             // until then the judge looks for them
 }
 
-// draw draws who asks for how many. may means that the run has no other guests, and always that it has a planted
-// bug of permits. Every caller of a process waits for a permit by itself, so clients have one caller.
+// draw draws how many permits each client asks for. may means that the run has no other guests, and always that it has
+// a planted bug of permits. Every caller of a process waits for a permit by itself, so clients have one caller.
 func (p *permits) draw(of *Params, c *config, may, always bool) {
 	*p = permits{}
 	p.pcg.Seed(uint64(of.Seed), 0x9e41)
@@ -45,8 +45,8 @@ func (p *permits) draw(of *Params, c *config, may, always bool) {
 	c.callers, c.clients = 1, max(c.clients, int(p.limit)+1+int(p.pcg.Uint64()%2))
 }
 
-// form is what the value of a lock shows beside its owner. A lock that is not ownedForm begins like
-// another owner's, so what the owner has sent before finds another owner.
+// form is what the value of a lock shows besides its owner. A value that is not ownedForm begins like another owner's,
+// so the owner's earlier requests find another owner.
 type form uint8
 
 const (
@@ -67,7 +67,7 @@ type lot struct {
 // maxRights bounds the waiters that are let in.
 const maxRights = 4 * maxClients
 
-// slots is what a node has beside the lot of the slot on which its script works, or has worked last: at.
+// slots is what a node has besides at, the lot of the slot on which its script works, or has worked last.
 type slots struct {
 	lots   [slotIDs]lot
 	in     int8 // the slot of at
@@ -97,7 +97,7 @@ func (s *slots) of(at *lot, slot int8) *lot {
 	return &s.lots[slot]
 }
 
-// expire drops the locks of the other slots whose time is over.
+// expire drops the locks of the other slots that have ended.
 func (s *slots) expire(wall time.Duration) {
 	for k := range s.lots {
 		if l := &s.lots[k]; int8(k) != s.in && l.owner != 0 && wall.Milliseconds() >= l.expires {
@@ -116,7 +116,7 @@ func (s *slots) vacancies(at *lot, limit int8) (count int) {
 	return count
 }
 
-// vacancy returns a free slot from first on, and others of them further on; 0 for none.
+// vacancy returns a free slot from first on, after skipping others of them; 0 for none.
 func (s *slots) vacancy(at *lot, first, limit int8, others int) int8 {
 	for i := range limit {
 		if k := (max(first, 1)-1+i)%limit + 1; s.of(at, k).owner == 0 {
@@ -129,7 +129,7 @@ func (s *slots) vacancy(at *lot, first, limit int8, others int) int8 {
 	return 0
 }
 
-// soonest returns how long the slot lives that ends first, ms; -1 if none is taken.
+// soonest returns how long the slot that ends first lives, ms; -1 if none is taken.
 func (s *slots) soonest(at *lot, limit int8, wall time.Duration) int64 {
 	left := int64(-1)
 	for k := int8(1); k <= limit; k++ {
@@ -141,7 +141,7 @@ func (s *slots) soonest(at *lot, limit int8, wall time.Duration) int64 {
 	return left
 }
 
-// admit lets a waiter in until an end.
+// admit lets a waiter in until ends.
 func (s *slots) admit(ticket uint32, ends int64) {
 	s.revoke(ticket)
 	if s.let == maxRights {

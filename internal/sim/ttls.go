@@ -8,10 +8,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// changingRuns is of how many runs of the world Inside one has leases whose TTLs change.
+// changingRuns is N where one of N runs of the world Inside has leases whose TTLs change.
 const changingRuns = 5
 
-// ttls are the TTLs that the renewals of a run ask for. Who asks for which is drawn from a generator of its own.
+// ttls are the TTLs that the renewals of a run ask for. The choices are drawn from a generator of their own.
 type ttls struct {
 	pcg   rand.PCG
 	terms []quorum.Terms // empty in runs without changes
@@ -19,7 +19,7 @@ type ttls struct {
 }
 
 // draw decides whether the TTLs of a run change.
-// alone means that the run has no permits and no handles, and planted that its bug is one of these.
+// alone means that the run has no permits and no handles, and planted that its bug is one of ofTTLs.
 func (t *ttls) draw(p *Params, c *config, alone, planted bool) {
 	t.terms, t.extra = t.terms[:0], 0
 	t.pcg.Seed(uint64(p.Seed), 0x771)
@@ -53,7 +53,7 @@ func (t *ttls) of(ttl time.Duration) *quorum.Terms {
 	return &t.terms[i]
 }
 
-// next returns what a renewal asks for; nil if that is what the lease has.
+// next returns the terms that a renewal asks for; nil for no change.
 func (t *ttls) next() *quorum.Terms {
 	if len(t.terms) == 0 || t.pcg.Uint64()%3 != 0 {
 		return nil

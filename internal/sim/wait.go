@@ -18,7 +18,7 @@ type waiter struct {
 	downgrade  bool   // and it began as a writer's
 	contended  bool   // the client has been refused, so it subscribes
 	waits      bool   // the wait or its lease is under way
-	from       uint32 // the owner that has detached the lease that is resumed; 0 in a wait of a caller
+	from       uint32 // the owner that detached the lease to resume; 0 in a wait of a caller
 	wait       quorum.Waiter
 	ticket     uint32 // 0 while the client does not queue
 	enqueuedAt int64  // the score of the ticket: when the wait began, µs
@@ -31,7 +31,7 @@ type waiter struct {
 	claim
 }
 
-// formerWait is a wait that is over. It is kept for wake-ups that arrive later.
+// formerWait is a wait that has ended. It is kept for wake-ups that arrive later.
 type formerWait struct {
 	ticket uint32
 	wait   quorum.Waiter
@@ -93,7 +93,7 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 		Failed:   quorum.All(c.w.p.Nodes)&^(votes.Granted()|votes.Refused()|votes.Silent()) | c.raiseLate,
 		Unqueued: c.notQueued, Owner: c.text(c.owner),
 	}
-	if c.reads { // what refuses it is a writer's, or becomes readers'
+	if c.reads { // the lock in the way is a writer's, or becomes readers'
 		r.Owner = c.text(everybody)
 	}
 	for i := range c.refused {
@@ -157,8 +157,8 @@ func (c *client) releaseKept() {
 	c.owner, c.keeps = 0, false
 }
 
-// text returns an owner value as the nodes show it. Values are random in production, so
-// their order is not that of the attempts.
+// text returns an owner value as the nodes show it. Values are random in production, so their order isn't the order of
+// the attempts.
 func (c *client) text(owner uint32) string {
 	switch {
 	case !asksOnce(c):
@@ -279,9 +279,8 @@ func (c *client) listens(i int, now time.Duration) {
 	}
 }
 
-// takeReservation has the lease take a reservation for its ticket, unless the node is known to
-// have granted it. The request must not lock after the end of the lease, because the release
-// of the lease may arrive before it.
+// takeReservation makes the lease take a reservation for its ticket, unless the node is known to have granted it. The
+// request must not lock after the end of the lease, because the release of the lease may arrive before it.
 func (c *client) takeReservation(i int, now time.Duration) {
 	if bound := min(c.machine.Stop(), clock.Validity(now+c.w.config.terms.Timeout)); clock.Validity(now) < bound && c.machine.HeldUntil(i) == 0 {
 		c.w.stats[ReservationsTaken]++
@@ -298,9 +297,8 @@ func (c *client) take(i int, owner uint32, bound time.Duration) {
 	c.request(i, &m)
 }
 
-// endWait ends the wait, and returns the nodes whose queues its ticket may be
-// in if it has not led to a lease, and those that reserve the lock for it. A
-// ticket with which every node granted is in no queue.
+// endWait ends the wait. It returns the nodes whose queues may have the ticket if the wait led to no lease, and the
+// nodes that reserve the lock for it. If every node granted with a ticket, it is in no queue.
 func (c *client) endWait() (leave, passOn quorum.Set) {
 	if !c.waits {
 		return 0, 0

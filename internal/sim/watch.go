@@ -83,7 +83,7 @@ func (c *client) carries(i int, m *message) bool {
 	return false
 }
 
-// noProcess is the run_id of a marker that no node has.
+// noProcess is a run_id that no node has.
 const noProcess = ^uint32(0)
 
 // markerFor returns the marker that a request for a lease carries: one that no node has
@@ -95,8 +95,8 @@ func (c *client) markerFor(i int) marker {
 	return marker{run: noProcess}
 }
 
-// dropped reports whether an answer does not count, because its connection has ended. A
-// server that is no master ends it.
+// dropped reports whether an answer does not count, because its connection has ended. A server that isn't the master
+// ends it.
 func (c *client) dropped(i int, m *message) bool {
 	if !c.grouped(i) || m.op == opWake {
 		return false
@@ -145,7 +145,7 @@ func (c *client) outdated(i int, m *message) bool {
 	return true
 }
 
-// counts reports whether a vote counts that has come.
+// counts reports whether a vote that has arrived counts.
 func (c *client) counts(i int, m *message) bool {
 	err := c.known[i].vote.Counts(c.cast(i, m), c.othersOf(i))
 	if errors.Is(err, failover.ErrUnconfirmed) {
@@ -154,7 +154,7 @@ func (c *client) counts(i int, m *message) bool {
 	return err == nil
 }
 
-// watch asks a majority whether the terms of the groups go on.
+// watch asks a majority whether the terms of the groups continue.
 func (c *client) watch(e *event) {
 	w := c.w
 	if c.phase == gone || e.life != c.life {
@@ -195,10 +195,10 @@ func (c *client) goBlind(d time.Duration) {
 	c.blind = max(c.blind, c.w.now+d)
 }
 
-// What follows is the move of a hash slot that is taken back: SETSLOT MIGRATING, MIGRATE of the lock's key, SETSLOT
-// STABLE. The server keeps its process, epoch and marker, and the lock is gone.
+// The rest is the move of a hash slot that is taken back: SETSLOT MIGRATING, MIGRATE of the lock's key, SETSLOT STABLE.
+// The server keeps its process, epoch and marker, and the lock is gone.
 
-// moveRuns is how many runs of the world Groups there are for one whose groups are slots of clusters.
+// moveRuns is N where one of N runs of the world Groups has groups that are slots of clusters.
 const moveRuns = 3
 
 // halfMove is a slot that is being moved away from a server.
@@ -208,7 +208,7 @@ type halfMove struct {
 	key    lot  // that has left; its register stays
 	slot   int8 // of a permit
 	queued bool // it was a reservation
-	// noticed means that a client which had found the move open told the server before its end.
+	// noticed means that a client that found the move open told the server before its end.
 	noticed bool
 }
 

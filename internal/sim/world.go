@@ -251,7 +251,7 @@ func (w *world) ttlOf(m *message) time.Duration {
 // client. Before it, possibly no client can get the lock.
 func (w *world) ready() time.Duration {
 	c := &w.config
-	// A client has greeted every node when its next attempt is over.
+	// A client has greeted every node when its next attempt has ended.
 	greeted := w.now + c.backoffCap + 3*c.terms.Timeout
 	var ready [maxNodes]time.Duration // sorted
 	for i := range w.p.Nodes {
@@ -262,7 +262,7 @@ func (w *world) ready() time.Duration {
 		case c.stepAware && c.everyStep > 0:
 			at = longest // a step may be found that late
 		case c.groups&(1<<i) != 0:
-			at = greeted + 2*failover.ConfirmedFor // the clients have to find the master first
+			at = greeted + 2*failover.ConfirmedFor // the clients must find the master first
 		case !c.guard:
 		case n.marker.run != n.run:
 			at = longest
