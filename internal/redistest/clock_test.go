@@ -44,8 +44,8 @@ func TestAStepLeavesTheMonotonicClockAlone(t *testing.T) {
 	t.Parallel()
 	s := StartWith(t, 1, Options{Clock: true})[0]
 	s.StepClock(-2 * time.Hour)
-	// No client reads the key, so the server's timer has to find it expired. That timer
-	// would stop for two hours if its clock had been stepped too.
+	// No client reads the key, so the server's timer must find it expired. That timer would stop for two hours if its
+	// clock had been stepped too.
 	s.MustDo("SET", "k", "v", "PX", "1")
 	eventually(t, func() bool { return s.info("stats", "expired_keys") == 1 })
 }

@@ -16,9 +16,9 @@ import (
 
 const slots = 16384
 
-// A Cluster is a Redis cluster. A replica takes the place of its master when the master
-// fails, and by Failover. The servers are those of [Start] in every other respect: they
-// can be killed, frozen and restarted. A restarted server remembers the cluster.
+// A Cluster is a Redis cluster. A replica takes the place of its master when the master fails, and by Failover. In
+// every other respect the servers are as from [Start]: they can be killed, frozen and restarted. A restarted server
+// remembers the cluster.
 //
 // Server i is the i-th master at first. The replicas follow the masters: with three
 // masters, servers 3 and 6 are the replicas of server 0.
@@ -30,20 +30,21 @@ type Cluster struct {
 // ClusterOptions changes the defaults of StartCluster.
 type ClusterOptions struct {
 	Masters  int      // 3 by default; fewer cannot replace one of them
-	Empty    int      // so many of the masters, the last ones, have no slots at first
+	Empty    int      // how many masters, the last ones, have no slots at first
 	Replicas int      // of each master; 1 by default
 	Args     []string // of every server, such as "--min-replicas-to-write", "1"
 
-	// TLS makes the servers speak it with each other, and name their TLSAddr to clients that do. No proxy is in between.
+	// TLS makes the servers use it with each other, and announce their TLSAddr to clients that use it. No proxy is in
+	// between.
 	TLS *TLS
 
 	// NodeTimeout is how long a server may be silent. 2 s by default.
 	NodeTimeout time.Duration
 }
 
-// StartCluster starts a cluster in which every master that is not Empty has the same number of slots. It
-// returns when every server calls the cluster well and knows the role of every other one,
-// and all replicas are in step with their masters.
+// StartCluster starts a cluster in which every master that is not Empty has the same number of slots. It returns when
+// every server reports the cluster as ok and knows the role of every other one, and all replicas are in step with their
+// masters.
 func StartCluster(tb testing.TB, o ClusterOptions) *Cluster {
 	tb.Helper()
 	masters, replicas := cmp.Or(o.Masters, 3), cmp.Or(o.Replicas, 1)
@@ -68,7 +69,7 @@ func StartCluster(tb testing.TB, o ClusterOptions) *Cluster {
 
 	for i, s := range c.servers {
 		c.ids = append(c.ids, s.MustDo("CLUSTER", "MYID").(string))
-		// Two masters with the same epoch would have to sort that out first.
+		// Two masters with the same epoch would need to resolve that first.
 		s.MustDo("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		if full := masters - o.Empty; i < full {
 			s.MustDo("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/full), strconv.Itoa(slots*(i+1)/full-1))
@@ -135,7 +136,7 @@ func (c *Cluster) acquainted(s *Server) error {
 	return nil
 }
 
-// settled returns an error unless a server says that all is as StartCluster wants it.
+// settled returns an error unless a server sees the cluster as StartCluster wants it.
 func (c *Cluster) settled(s *Server, masters int) error {
 	if err := c.acquainted(s); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (c *Cluster) settled(s *Server, masters int) error {
 type clusterNode struct {
 	index  int // -1 for a stranger
 	flags  []string
-	master string // the id of its master; "" if it is none's replica
+	master string // the id of its master; "" if it isn't a replica
 	epoch  int64
 	linked bool
 	slots  [][2]int // first and last
@@ -255,9 +256,8 @@ func (c *Cluster) await(slot int, d time.Duration, what string, wanted func(term
 	}, wanted)
 }
 
-// Failover hands the slots of a slot's owner to its replica, by CLUSTER FAILOVER. It
-// returns when a majority, as that of Owner, names the new owner. A failover that comes to
-// nothing is tried again.
+// Failover hands the slots of a slot's owner to its replica, by CLUSTER FAILOVER. It returns when a majority, as for
+// Owner, names the new owner. A failover without an effect is tried again.
 func (c *Cluster) Failover(slot int) (index int, epoch int64) {
 	c.tb.Helper()
 	old, _ := c.Owner(slot)
@@ -290,9 +290,8 @@ func (c *Cluster) Failover(slot int) (index int, epoch int64) {
 	return c.AwaitOwner(slot, old, groupTimeout)
 }
 
-// Migrate moves a slot with its keys to a master, by its index, as redis-cli --cluster
-// reshard does. Clients meet ASK and TRYAGAIN meanwhile. It returns when a majority, as
-// that of Owner, names the new owner.
+// Migrate moves a slot with its keys to a master, by its index, as redis-cli --cluster reshard does. In between,
+// clients meet ASK and TRYAGAIN. It returns when a majority, as for Owner, names the new owner.
 func (c *Cluster) Migrate(slot, to int) (epoch int64) {
 	c.tb.Helper()
 	from, epoch := c.Owner(slot)
@@ -314,15 +313,15 @@ func (c *Cluster) Migrate(slot, to int) (epoch int64) {
 		}
 		source.MustDo(command...)
 	}
-	// The new owner first: without it, the slot would belong to nobody for a moment.
+	// The new owner first: otherwise the slot has no owner for a moment.
 	target.MustDo("CLUSTER", "SETSLOT", number, "NODE", c.ids[to])
 	source.MustDo("CLUSTER", "SETSLOT", number, "NODE", c.ids[to])
 	_, epoch = c.await(slot, groupTimeout, fmt.Sprintf("server %d as the owner", to), func(t term) bool { return t.index == to })
 	return epoch
 }
 
-// HalfMove begins to move a slot to the next server, and moves these keys. undo takes the move back, as an
-// operator does who gives up: the keys stay where they are, and are not found any more.
+// HalfMove begins to move a slot to the next server, and moves these keys. undo takes the move back, like an operator
+// who gives up: the keys stay where they are, and are not found any more.
 func (c *Cluster) HalfMove(slot int, keys ...string) (undo func()) {
 	c.tb.Helper()
 	owner, _ := c.Owner(slot)
@@ -338,8 +337,7 @@ func (c *Cluster) HalfMove(slot int, keys ...string) (undo func()) {
 	}
 }
 
-// Slot returns the slot of a key: of its part in the first braces, if there is one, and
-// else of the whole key.
+// Slot returns the slot of a key. It hashes the part in the first braces, if there is one, else the whole key.
 func Slot(key string) int {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

@@ -16,10 +16,9 @@ import (
 // groupName is what the Sentinels call the group.
 const groupName = "quorumlock-test"
 
-// A Group is a master with replicas, watched by Sentinels. A replica takes the master's
-// place when the master fails, and by Failover. Its servers are those of [Start] in every
-// other respect: they can be killed, frozen and restarted. A restarted server takes the
-// role that it had, until the Sentinels give it another one.
+// A Group is a master with replicas, watched by Sentinels. A replica takes the master's place when the master fails,
+// and by Failover. In every other respect its servers are as from [Start]: they can be killed, frozen and restarted. A
+// restarted server takes the role that it had, until the Sentinels give it another one.
 type Group struct {
 	*members
 	sentinels []*Server
@@ -30,7 +29,7 @@ type GroupOptions struct {
 	Replicas  int      // 2 by default
 	Sentinels int      // 3 by default; a majority of them decides
 	Args      []string // of every data server, such as "--min-replicas-to-write", "1"
-	Clock     bool     // as that of Options, for the data servers
+	Clock     bool     // as in Options, for the data servers
 
 	// DownAfter is how long the master may be silent. 1 s by default.
 	DownAfter time.Duration
@@ -83,9 +82,9 @@ func newSentinel(tb testing.TB, master string, quorum, replicas int, o GroupOpti
 	return s
 }
 
-// StaleSentinel starts a Sentinel that takes an isolated server for the master, and that
-// reaches nobody else. It waits until that server has lost its replicas, which takes its
-// repl-timeout: the Sentinel would learn the others' addresses from it.
+// StaleSentinel starts a Sentinel that takes an isolated server for the master, and reaches no other server. It first
+// waits until that server has lost its replicas, which takes its repl-timeout: the Sentinel would learn the others'
+// addresses from it.
 func (g *Group) StaleSentinel(isolated int) *Server {
 	g.tb.Helper()
 	server := g.servers[isolated]
@@ -176,9 +175,8 @@ func (g *Group) view(sentinel *Server) (t term, failover bool, err error) {
 	return t, strings.Contains(fields["flags"], "failover_in_progress"), err
 }
 
-// Failover hands the role of the master to a replica, by SENTINEL FAILOVER. It returns
-// when a majority of the Sentinels that answer names the new master. A failover that comes
-// to nothing is tried again.
+// Failover hands the role of the master to a replica, by SENTINEL FAILOVER. It returns when a majority of the Sentinels
+// that answer names the new master. A failover without an effect is tried again.
 func (g *Group) Failover() (index int, epoch int64) {
 	g.tb.Helper()
 	old, _ := g.Master()
@@ -195,7 +193,7 @@ func (g *Group) Failover() (index int, epoch int64) {
 		if err != nil || t.index != old {
 			return err
 		}
-		if !running { // not yet, or the last one came to nothing
+		if !running { // not yet, or the last one had no effect
 			_, refused = leader.Do("SENTINEL", "FAILOVER", groupName)
 		}
 		return errors.Join(fmt.Errorf("the master is %v", t), refused)
@@ -213,7 +211,7 @@ func (g *Group) sentinelOf(master int) *Server {
 	return nil
 }
 
-// pairs turns a flat list of names and values into a map; nil if reply is none.
+// pairs turns a flat list of names and values into a map; nil if reply isn't one.
 func pairs(reply any) map[string]string {
 	list, ok := reply.([]any)
 	if !ok {

@@ -79,7 +79,7 @@ func TestAnIsolatedReplicaGetsNothingFromItsMaster(t *testing.T) {
 	g := StartGroup(t, GroupOptions{Replicas: 1, Sentinels: 1, Args: []string{"--repl-timeout", "3"}})
 	g.Isolate(1)
 	g.Servers()[0].MustDo("SET", "k", "v")
-	// Its link goes down by the timeout, and no new one comes to be.
+	// The timeout ends its link, and no new one follows.
 	await(t, groupTimeout, "the end of the link", func() error { return linkIs(g.Servers()[1], "down") })
 	for range 5 {
 		time.Sleep(5 * soon)
@@ -109,7 +109,7 @@ func TestAnIsolatedMasterThatNeedsReplicasSoonRefusesToWrite(t *testing.T) {
 		require.ErrorContains(t, err, "NOREPLICAS")
 		return nil
 	})
-	// The lag is in whole seconds, and compared once in a second; one more for a busy machine.
+	// The lag is in whole seconds, and compared once a second; one more second for a busy machine.
 	assert.Less(t, written.Sub(isolated), (2+2+1)*time.Second)
 	next, _ := g.AwaitMaster(master, groupTimeout)
 	awaitReply(t, g.Servers()[next], "OK", "SET", "k", "v")
@@ -143,7 +143,7 @@ func TestAMinorityOfTheSentinelsReplacesNobody(t *testing.T) {
 	g.AwaitMaster(0, groupTimeout)
 }
 
-// announcedMaster returns the address that a Sentinel tells to clients.
+// announcedMaster returns the address that a Sentinel gives to clients.
 func announcedMaster(t *testing.T, g *Group) string {
 	t.Helper()
 	s := dial(t, g.SentinelAddrs()[0])
@@ -153,7 +153,7 @@ func announcedMaster(t *testing.T, g *Group) string {
 	return fmt.Sprintf("%s:%s", addr.([]any)...)
 }
 
-// awaitReply waits until s answers a command like that.
+// awaitReply waits until s answers a command with want.
 func awaitReply(t *testing.T, s *Server, want any, command ...string) {
 	t.Helper()
 	await(t, groupTimeout, "a reply", func() error {

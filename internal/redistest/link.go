@@ -58,7 +58,7 @@ type flow struct {
 // A chunk is the data of one read, or the rest of it.
 type chunk struct {
 	data    []byte
-	end     bool // the source ended behind data
+	end     bool // the source ended after data
 	arrived time.Time
 	due     time.Time
 }

@@ -44,7 +44,7 @@ const (
 func (s *Server) Fill(policy string, until func() bool) (evicted bool) {
 	s.tb.Helper()
 	s.MustDo("CONFIG", "SET", "maxmemory-policy", policy)
-	s.MustDo("CONFIG", "SET", "maxmemory-samples", "64") // of five keys, the default, the oldest in the database is rarely one
+	s.MustDo("CONFIG", "SET", "maxmemory-samples", "64") // the default, five keys, rarely includes the oldest in the database
 	if s.info("memory", "maxmemory") == 0 {
 		s.MustDo("CONFIG", "SET", "maxmemory", strconv.FormatInt(s.info("memory", "used_memory")+junkRoom, 10))
 	}

@@ -16,13 +16,12 @@ import (
 )
 
 const (
-	// groupTimeout bounds what has to happen in a group or a cluster. It is long, because
-	// failovers are tried again after a lost vote, and because a Sentinel that could not
-	// run for two seconds does nothing for thirty.
+	// groupTimeout bounds what must happen in a group or a cluster. It is long, because failovers are tried again after
+	// a lost vote, and because a Sentinel that could not run for two seconds does nothing for thirty.
 	groupTimeout = 2 * time.Minute
 
-	// viewTimeout is how long a running server may take to tell its view. Frozen ones
-	// cost every question this long.
+	// viewTimeout is how long a running server may take to tell its view. Each question to a frozen one takes this
+	// long.
 	viewTimeout = 2 * time.Second
 )
 
@@ -155,7 +154,7 @@ func (m *members) Rejoin(i int) {
 
 // A term is the time in which one server is the master, until the next election.
 type term struct {
-	index int // -1 for nobody
+	index int // -1 for none
 	epoch int64
 }
 

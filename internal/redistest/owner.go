@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// StartOwners is StartWith for clusters of one server each, which owns every hash slot. Unlike
-// the servers of a [Cluster], nothing stands before them, and nothing takes their place.
+// StartOwners is StartWith for clusters of one server each, which owns every hash slot. Unlike the servers of a
+// [Cluster], they have no proxies and no replicas.
 func StartOwners(tb testing.TB, n int, o Options) []*Server {
 	tb.Helper()
 	servers := make([]*Server, n)
@@ -29,8 +29,7 @@ func StartOwners(tb testing.TB, n int, o Options) []*Server {
 	return servers
 }
 
-// awaitCluster waits until the cluster serves its slots, which takes it 2 s from a restart
-// on.
+// awaitCluster waits until the cluster serves its slots, which takes 2 s after a restart.
 func (s *Server) awaitCluster() {
 	s.tb.Helper()
 	await(s.tb, groupTimeout, "a cluster of one", func() error {

@@ -51,8 +51,8 @@ func (*Parrot) name(words []string) string {
 	}
 }
 
-// Serve answers the commands of one connection until it ends. It reads on while an answer waits to be read, as a server does, because a client
-// writes a whole batch before it reads.
+// Serve answers the commands of one connection until it ends. Like a server, it continues to read while an answer waits
+// to be read, because a client writes a whole batch before it reads.
 func (p *Parrot) Serve(conn net.Conn) {
 	answers := make(chan []byte, 16) // more than one batch; closed after the last read
 	var written sync.WaitGroup

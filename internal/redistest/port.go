@@ -23,9 +23,9 @@ const (
 	shareSize = (highestPort + 1 - lowestPort) / shares
 )
 
-// ports hands out the ports of this process one after the other, so that the port of a server
-// that is down gets no other owner for long. Sentinels would take a new server at the port of
-// a dead master for that master, and make it a replica of the one after.
+// ports hands out the ports of this process one after the other, so that it takes long until the port of a server that
+// is down gets another owner. Sentinels would take a new server at the port of a dead master for that master, and make
+// it a replica of the next one.
 var ports struct {
 	mu    sync.Mutex
 	share net.Listener // held until the process ends; nil if all shares are taken

@@ -15,8 +15,8 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped waits until a process that got SIGSTOP has stopped. When kill returns, the
-// signal is only queued, and the process may run on for a moment.
+// awaitStopped waits until a process that got SIGSTOP has stopped. When kill returns, the signal is only queued, and
+// the process may continue for a moment.
 func awaitStopped(pid int) error {
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

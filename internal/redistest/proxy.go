@@ -32,7 +32,7 @@ type Proxy struct {
 	cut    map[string]bool // IP addresses whose connections are swallowed in any mode
 	target string          // of new connections
 	turns  []string        // in place of target: the first one is for the next connection
-	random bool            // in place of the first one, any
+	random bool            // any of turns, not the first one
 	ln     net.Listener    // nil while refusing
 	links  map[*link]struct{}
 	armed  []trap                  // faults of single future commands
@@ -212,8 +212,8 @@ func (p *Proxy) snapshot() []*link {
 	return links
 }
 
-// closePoisoned closes the links that lost bytes, unless they are still cut: in a
-// partition nobody learns that a connection has ended.
+// closePoisoned closes the links that lost bytes, unless they are still cut: in a partition no side learns that a
+// connection has ended.
 func (p *Proxy) closePoisoned(links []*link) {
 	for _, l := range links {
 		p.mu.Lock()

@@ -68,7 +68,7 @@ func Start(tb testing.TB, n int, args ...string) []*Server {
 
 // Options changes the defaults of the servers that StartWith starts.
 type Options struct {
-	Args []string // as those of Start
+	Args []string // as for Start
 
 	// Clock gives each server its own wall clock, for StepClock. That needs Linux and
 	// gcc. Elsewhere the test is skipped.
@@ -111,7 +111,7 @@ func newServer(tb testing.TB, options Options) *Server {
 		tb.Cleanup(s.dropClock)
 	}
 	if options.Socket {
-		// Not in dir: a socket's path has to be short.
+		// Not in dir: a socket's path must be short.
 		dir, err := os.MkdirTemp("", "redis")
 		if err != nil {
 			tb.Fatalf("redistest: socket: %v", err)
@@ -178,9 +178,8 @@ func (s *Server) Kill() {
 	s.killLocked()
 }
 
-// Restart kills the server if it runs and starts it again on the same port, in
-// the same directory, with the same arguments. It returns when the server answers PING, and
-// serves its slots if it is of StartOwners.
+// Restart kills the server if it runs and starts it again on the same port, in the same directory, with the same
+// arguments. It returns when the server answers PING, and serves its slots if StartOwners started it.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -308,7 +307,7 @@ func (s *Server) startLocked(deadline time.Time) error {
 	if s.clock != nil {
 		cmd.Env = append(os.Environ(), s.clock.environment()...)
 	}
-	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: no goroutine has to copy
+	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: no goroutine needs to copy
 	cmd.SysProcAttr = dieWithParent()
 	proc, err := launch(cmd)
 	if err != nil {
@@ -345,7 +344,7 @@ func (s *Server) startLocked(deadline time.Time) error {
 // arguments returns the arguments of the process.
 func (s *Server) arguments() (args []string) {
 	if s.config != "" {
-		args = append(args, s.config) // a file has to come first
+		args = append(args, s.config) // a file must come first
 	}
 	args = append(args,
 		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,

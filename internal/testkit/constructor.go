@@ -19,10 +19,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// constructor is what makes the nodes of the tests out of servers: Addrs unless
-// QUORUMLOCK_CONSTRUCTOR names another one. With Sentinel, each server of Start is a master
-// that a Sentinel names. With ClusterSlot, each is a cluster of one.
-// Nothing takes a master's place, so a test may kill, freeze and read its servers as usual.
+// constructor is how the tests make nodes of servers: Addrs unless QUORUMLOCK_CONSTRUCTOR names another one. With
+// Sentinel, each server of Start is a master that a Sentinel names. With ClusterSlot, each is a cluster of one. Nothing
+// takes a master's place, so a test may kill, freeze and read its servers as usual.
 var constructor = os.Getenv("QUORUMLOCK_CONSTRUCTOR")
 
 const (
@@ -76,7 +75,7 @@ func Nodes(tb testing.TB, addrs ...string) []rueidis.ClientOption {
 			nodes[i] = quorumlock.Sentinel(addr, watched(tb, addr))
 		case bySlot:
 			nodes[i] = quorumlock.ClusterSlot(tag, addr)
-			// The server announces its own address, and addr may be that of a proxy.
+			// The server announces its own address, and addr may be a proxy's.
 			nodes[i].DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 				return d.DialContext(ctx, "tcp", addr)
 			}
@@ -127,9 +126,8 @@ func watched(tb testing.TB, addr string) string {
 	return s.Addr()
 }
 
-// met leaves the restart guard's marker on a server that has none: the server's term was
-// met long ago, so no test has to wait for the end of its quarantine. A server that is down
-// gets none.
+// met leaves the restart guard's marker on a server that has none: the server's term was met long ago, so no test waits
+// for the end of its quarantine. A server that is down gets none.
 func met(tb testing.TB, addr string) {
 	tb.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true})

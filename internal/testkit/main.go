@@ -11,8 +11,8 @@ import (
 // servers most of the time.
 const waiting = "6"
 
-// RunWaiting is for TestMain of such a package, unless the command line has -parallel. It
-// fails if a test has left a goroutine behind.
+// RunWaiting runs TestMain of such a package; -parallel on the command line overrides waiting. It fails if a test has
+// left a goroutine behind.
 func RunWaiting(m *testing.M) {
 	flag.Parse()
 	given := false

@@ -18,8 +18,8 @@ func Count(eachNight, otherwise int) int {
 	return otherwise
 }
 
-// Seeds returns how many random schedules a simulation plays: QUORUMLOCK_SIM_SEEDS if that is set, and otherwise what Count
-// returns.
+// Seeds returns how many random schedules a simulation plays: QUORUMLOCK_SIM_SEEDS, or what Count returns if that is
+// not set.
 func Seeds(tb testing.TB, eachNight, otherwise int) int {
 	tb.Helper()
 	word := os.Getenv("QUORUMLOCK_SIM_SEEDS")

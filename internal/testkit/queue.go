@@ -20,7 +20,7 @@ func Queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manag
 	return m, servers
 }
 
-// QueueKey is the key of the waiters for a name, as docs/reference.md has it.
+// QueueKey is the key of the waiters for a name, as in docs/reference.md.
 func QueueKey(name string) string { return Prefix + name + "\xffq" }
 
 // Lazily returns an option with which waiters poll so seldom that only a wake-up lets
@@ -29,7 +29,7 @@ func Lazily() quorumlock.Option {
 	return quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(30 * time.Second) })
 }
 
-// Subscribe has a Manager meet contention once, and returns when all nodes can wake it.
+// Subscribe makes a Manager meet contention once, and returns when all nodes can wake it.
 func Subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
@@ -73,9 +73,9 @@ func Queues(servers []*redistest.Server) (n []int64) {
 	return n
 }
 
-// Queued waits until every server has that number of waiters for the job. A waiter that a
-// majority has refused withdraws the request that a slow server has not got yet (ADR 19), and
-// queues there at its next poll only. So a majority is enough after 3,000 looks, one each ms.
+// Queued waits until every server has that number of waiters for the job. A waiter that a majority has refused
+// withdraws its request to a server that has not got it yet (ADR 19), and queues there only at its next poll. So a
+// majority is enough after 3,000 looks, one each ms.
 func Queued(t *testing.T, servers []*redistest.Server, want int) {
 	t.Helper()
 	looks := 0

@@ -34,7 +34,7 @@ func Connect(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlo
 	return m
 }
 
-// New is Connect for a Manager that may not be made, or that the test closes.
+// New is Connect for a Manager that may fail to start, or that the test closes.
 func New(tb testing.TB, addrs []string, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
 	tb.Helper()
 	return quorumlock.New(context.Background(), Nodes(tb, addrs...), Options(opts...)...)

@@ -25,7 +25,7 @@ type Cluster struct {
 	Masters []func(args ...string) (any, error) // each runs a command on one of the three
 	OwnerOf func(name string) (master int)      // of the bucket of a name
 	Move    func(name string, to int)           // moves its slot
-	Replace func(name string)                   // has the replica take the place of its owner
+	Replace func(name string)                   // makes the replica of its owner the master
 }
 
 const (
@@ -133,7 +133,7 @@ func (c Cluster) lists(t *testing.T, command ...string) (all [][]any) {
 	return all
 }
 
-// queue has callers wait for leases, and releases these.
+// queue makes callers wait for leases, and releases the leases.
 func (c Cluster) queue(t *testing.T, m, other *quorumlock.Manager, leases []*quorumlock.Lease) {
 	ctx := context.Background()
 	var pending sync.WaitGroup
@@ -192,8 +192,8 @@ func useKinds(t *testing.T, m, other *quorumlock.Manager) {
 	}
 }
 
-// Change gives the bucket of a name to another master: by a move of its slot, and by a failover. The lease and its queue
-// continue, the bucket grants nothing for the time of the guard, and buckets of other masters do not notice.
+// Change gives the bucket of a name to another master: by a move of its slot, and by a failover. The lease and its
+// queue continue, the bucket grants nothing for the time of the guard, and buckets of other masters are not affected.
 func Change(t *testing.T, c Cluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
