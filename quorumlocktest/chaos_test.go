@@ -16,9 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// chaos has clients use a cluster for a while, with faults in quick succession.
-// Afterwards everything has to work again. The test that calls it checks that no
-// goroutine is left.
+// chaos makes clients use a cluster for a while, with faults in quick succession. Afterwards everything must work
+// again. The test that calls it checks that no goroutine is left.
 func chaos(t *testing.T, duration, pace time.Duration) {
 	t.Helper()
 	const nodes, clients = 3, 4

@@ -20,20 +20,19 @@
 //
 // # Time
 //
-// Everything here runs on the clock of the process. Inside a [testing/synctest] bubble
-// that clock is virtual: an hour of renewals takes about a second. A cluster belongs to
-// the bubble in which it was created. Outside a bubble the package works in the same way,
-// in real time. Under GODEBUG=fips140=on or only it must be outside: Go then draws random
-// numbers from the time that its own work takes, of which a bubble has none.
+// Everything here runs on the clock of the process. Inside a [testing/synctest] bubble that clock is virtual: an hour
+// of renewals takes about a second. A cluster belongs to the bubble in which it was created. Outside a bubble the
+// package works in the same way, in real time. Under GODEBUG=fips140=on or only it must be outside: Go then draws
+// random numbers from the time that its own work takes, and in a bubble work takes none.
 //
 // Keys expire by the clock of their node: the clock of the process, plus the steps of
 // [Node.StepClock]. It stands still while a script runs.
 //
 // # Faults
 //
-// [Cluster.ForceLost] ends one lease as if another client had taken the lock, and
-// [Cluster.ForceLostByName] one that the code under test does not show. All other
-// faults happen to nodes; the methods of a [Cluster] apply them to several nodes at once.
+// [Cluster.ForceLost] ends one lease as if another client had taken the lock, and [Cluster.ForceLostByName] one that
+// the code under test does not expose. All other faults happen to nodes; the methods of a [Cluster] apply them to
+// several nodes at once.
 //
 // Faults of the process: [Node.Kill], [Node.Restart], [Node.Hang], [Node.FlushAll],
 // [Node.StepClock], [Node.Fail]. Faults of the network: [Node.Cut], [Node.CutReplies],

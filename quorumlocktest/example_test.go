@@ -55,7 +55,7 @@ func Example() {
 	// restarted: <nil> <nil>
 }
 
-// A follower learns who leads, and that nobody does; an operator lists what is held.
+// A follower learns which process leads, or that none does; an operator lists what is held.
 func Example_observe() {
 	cluster := quorumlocktest.NewCluster(3)
 	defer cluster.Close()
@@ -100,8 +100,8 @@ func Example_observe() {
 	// held: false
 }
 
-// A job hangs and keeps its lease: an operator asks for it, and then takes it away. Nobody else gets the name
-// while the job may still work.
+// A job hangs and keeps its lease: an operator asks for it, and then takes it away. No other client gets the name while
+// the job may still work.
 func Example_revoke() {
 	cluster := quorumlocktest.NewCluster(3)
 	defer cluster.Close()
@@ -149,7 +149,7 @@ func Example_revoke() {
 	// <nil>
 }
 
-// A leader is restarted: the process that ends detaches its lease, and the one that starts resumes it.
+// A leader restarts: the old process detaches its lease, and the new one resumes it.
 func Example_handover() {
 	cluster := quorumlocktest.NewCluster(3)
 	defer cluster.Close()
@@ -164,7 +164,7 @@ func Example_handover() {
 		fmt.Println(err)
 		return
 	}
-	handle, err := lease.Detach(ctx, 30*time.Second) // nobody else gets the name
+	handle, err := lease.Detach(ctx, 30*time.Second) // no other client gets the name
 	fmt.Println(err, "valid:", lease.Valid())
 	_ = before.Close(ctx)
 
@@ -234,7 +234,7 @@ func Example_shared() {
 		fmt.Println(err)
 		return
 	}
-	first, err := writer.Downgrade(ctx) // it goes on as a reader
+	first, err := writer.Downgrade(ctx) // it continues as a reader
 	fmt.Println(err, "writer:", writer.Valid(), "reader:", first.Shared())
 	second, err := m.Acquire(ctx, "cache", quorumlock.Shared())
 	fmt.Println(err, "a token behind the writer's:", second.Token() > writer.Token())
@@ -275,8 +275,8 @@ func Example_permits() {
 	// <nil> true
 }
 
-// A step needs longer than the TTL allows for, and the holder may be cut off meanwhile: it takes a longer TTL for it. Afterwards the
-// name must not stay taken for that long if the process dies.
+// A step takes longer than the TTL allows for, and the holder may be cut off during the step. So it asks for a longer
+// TTL. Afterwards it returns to the usual one: if the process dies, the name must not stay taken for that long.
 func Example_ttl() {
 	cluster := quorumlocktest.NewCluster(3)
 	defer cluster.Close()
@@ -306,8 +306,8 @@ func Example_ttl() {
 	// <nil>
 }
 
-// Names are spread over the masters of a Redis Cluster. One of them is killed, and its replica takes its place: the lease
-// continues.
+// Names are spread over the masters of a Redis Cluster. One master is killed, and its replica takes its place: the
+// lease continues.
 func ExampleNewRedisCluster() {
 	cluster := quorumlocktest.NewRedisCluster(3)
 	defer cluster.Close()
@@ -337,7 +337,7 @@ func ExampleNewRedisCluster() {
 	// <nil>
 }
 
-// The page of package web, and what its stream of events says of a name. Without the name it says the state alone.
+// The page of package web, and the events of its stream about a name. Without a name the stream has only the state.
 func Example_page() {
 	cluster := quorumlocktest.NewCluster(1)
 	defer cluster.Close()

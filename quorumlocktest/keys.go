@@ -28,8 +28,8 @@ func (n *Node) handAll(replica *Node) {
 	n.leave(n.slots.promote(replica.index), nil)
 }
 
-// leave ends the subscriptions to the shard channels of slots that the node does not have any more, and takes their keys
-// to another node, if there is one.
+// leave ends the subscriptions to the shard channels of slots that the node no longer has, and moves their keys to
+// another node, if there is one.
 func (n *Node) leave(slots []int, to *Node) {
 	if n.proc == nil {
 		return
@@ -43,7 +43,7 @@ func (n *Node) leave(slots []int, to *Node) {
 	}
 }
 
-// replicate gives all keys to the replica of the node, if it has one. The caller holds exec, and not the replica's.
+// replicate gives all keys to the replica of the node, if it has one. The caller holds exec, but not the replica's.
 func (n *Node) replicate() {
 	if n.slots == nil || n.proc == nil {
 		return
@@ -62,7 +62,7 @@ func (n *Node) replicate() {
 	}
 }
 
-// keys returns the keys that are not due.
+// keys returns the keys that have not expired.
 func (p *process) keys() []string {
 	p.step(0)
 	return p.redis.Keys()

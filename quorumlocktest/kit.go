@@ -44,7 +44,7 @@ func manager(tb testing.TB, open func(first ...quorumlock.Option) (*quorumlock.M
 	return m
 }
 
-// testLog writes to the log of a test, and to nothing once the test has ended: Log panics then.
+// testLog writes to the log of a test, and to nothing once the test has ended, because Log then panics.
 type testLog struct {
 	mu sync.Mutex
 	tb testing.TB // nil after the test
@@ -99,10 +99,9 @@ func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	}
 }
 
-// ForceLostByName is [Cluster.ForceLost] for a lease that the test does not have, such as the
-// lease of code which calls Do: it replaces the lock that m holds under this name, and returns when
-// m has reported the loss. A lease that is renewed notices within a third of its TTL, one
-// WithoutRenewal only at its next Renew or at its end.
+// ForceLostByName is [Cluster.ForceLost] for a lease that the test does not have, such as the lease of code that calls
+// Do: it replaces the lock that m holds under this name, and returns when m has reported the loss. A lease that is
+// renewed notices within a third of its TTL, one WithoutRenewal only at its next Renew or at its end.
 func (c *Cluster) ForceLostByName(tb testing.TB, m *quorumlock.Manager, name string) {
 	tb.Helper()
 	losses := m.Subscribe(1, quorumlock.Lost{})

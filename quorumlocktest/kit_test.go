@@ -74,7 +74,7 @@ func TestForceLostEndsSharedLeasesAndPermits(t *testing.T) {
 	})
 }
 
-// An example of a user's test: the job has to stop when its lease is lost.
+// An example of a user's test: the job must stop when its lease is lost.
 func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := quorumlocktest.Start(t, 3)

@@ -247,7 +247,7 @@ func (n *Node) SetInfo(key, value string) {
 	n.info = info
 }
 
-// standing returns what INFO says of the node's place in a Redis Cluster, or that it has none.
+// standing returns what INFO says about the node's place in a Redis Cluster, if it has one.
 func (n *Node) standing() (mode, role, enabled string) {
 	switch {
 	case n.slots == nil:

@@ -96,8 +96,8 @@ func (p *process) unsubscribe(slots []int) {
 	}
 }
 
-// pubsub answers PUBSUB NUMSUB, NUMPAT and CHANNELS, and the same of shard channels. It returns nil for
-// other subcommands, which miniredis refuses too.
+// pubsub answers PUBSUB NUMSUB, NUMPAT and CHANNELS, and the same for shard channels. It returns nil for other
+// subcommands, which miniredis refuses too.
 func (p *process) pubsub(args []string) []byte {
 	if len(args) == 0 {
 		return nil

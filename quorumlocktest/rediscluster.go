@@ -17,7 +17,7 @@ import (
 // RedisCluster is a Redis Cluster, for [quorumlock.NewCluster] or the client of rueidis for clusters: masters that
 // share the hash slots, and a replica of each. With n masters, node i is a master at first, and node n+i its replica.
 //
-// The faults of [Cluster] apply to its servers. Options has the option of each of them alone. All servers know of a
+// The faults of [Cluster] apply to its servers. Options has an option for each server alone. All servers know of a
 // change at once. No failover starts by itself: see [RedisCluster.Failover].
 type RedisCluster struct {
 	*Cluster
@@ -87,7 +87,7 @@ func (c *RedisCluster) MasterOf(name string) int { return c.slots.owner(bucketSl
 
 func bucketSlot(name string) int { return master.Slot(master.BucketTag(master.Bucket(name))) }
 
-// Move moves the hash slot of the bucket of a name to a master, with its keys. It moves them in one go: no client finds
+// Move moves the hash slot of the bucket of a name to a master, with its keys. It moves them at once: no client finds
 // the slot half moved.
 func (c *RedisCluster) Move(name string, to int) {
 	slot := bucketSlot(name)

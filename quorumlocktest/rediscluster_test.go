@@ -123,7 +123,7 @@ func TestAClientForClustersFollowsASlotWithAllItsKeys(t *testing.T) {
 		t.Cleanup(client.Close)
 		key := func(text string) string { return "{qlb0}" + text }
 		name := ""
-		for i := 0; master.Bucket(name) != 0; i++ { // that of the tag
+		for i := 0; master.Bucket(name) != 0; i++ { // the tag's
 			name = strconv.Itoa(i)
 		}
 		write := [][]string{

@@ -15,7 +15,7 @@ type slots struct {
 	nodes []*Node
 	ids   []string
 
-	changing sync.Mutex // held while keys go from a server to another; after life of servers, and before exec
+	changing sync.Mutex // held while keys move between servers; after life of servers, and before exec
 
 	mu       sync.Mutex // after the exec of servers
 	replicas []int      // the server i is a replica of the server replicas[i], or a master if that is -1
@@ -80,7 +80,7 @@ func (s *slots) replicaOf(server int) *Node {
 	return nil
 }
 
-// move gives a slot to another master. As in Redis, that one gets a new epoch, unless it has the highest one.
+// move gives a slot to another master. As in Redis, that master gets a new epoch, unless it has the highest one.
 func (s *slots) move(slot, to int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *slots) redirect(server int, keys []string) string {
 	return fmt.Sprintf("MOVED %d %s", slot, s.nodes[s.owner(slot)].addr)
 }
 
-// arrange finds the ranges again. The caller holds mu, or has the slots alone.
+// arrange computes the ranges. The caller holds mu, or has the slots alone.
 func (s *slots) arrange() {
 	s.ranges = make([][][2]int, len(s.nodes))
 	for slot, owner := range s.owners {
@@ -154,7 +154,7 @@ func (s *slots) answer(server int, args []string, resp3 bool) []byte {
 	return errorReply("ERR CLUSTER " + strings.Join(args, " ") + ": quorumlocktest has NODES, SLOTS, SHARDS, MYID and KEYSLOT")
 }
 
-// byNodes returns the text of CLUSTER NODES. The caller holds mu, as for all that follow.
+// byNodes returns the text of CLUSTER NODES. The caller holds mu, as in all functions below.
 func (s *slots) byNodes(server int) string {
 	var b strings.Builder
 	for i, of := range s.replicas {
