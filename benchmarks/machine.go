@@ -65,7 +65,7 @@ const ticksPerSecond = 100 // of /proc/stat
 func readLoad() (l load) {
 	text, _ := os.ReadFile("/proc/stat")
 	fields := strings.Fields(strings.SplitN(string(text), "\n", 2)[0])
-	const idle, waiting, stolen, guest = 3, 4, 7, 8 // positions behind "cpu"
+	const idle, waiting, stolen, guest = 3, 4, 7, 8 // positions after "cpu"
 	for i, field := range fields {
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil || i-1 >= guest { // guests are in the user's time already

@@ -32,7 +32,7 @@ const (
 	gateDuration = 500 * time.Millisecond
 )
 
-const chartsName = "benchmarks" // the directory of the charts, beside the document
+const chartsName = "benchmarks" // the directory of the charts, next to the document
 
 func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // nodes are killed on purpose
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// roleOf returns what this program does when it is started by itself.
+// roleOf returns what this program does when it starts itself.
 func roleOf(args []string) (func() int, bool) {
 	if len(args) < 2 {
 		return nil, false
@@ -112,7 +112,7 @@ func parse(args []string) (s settings, err error) {
 	return s, nil
 }
 
-// gateOnly sets the short form, except for what was said.
+// gateOnly sets the short form, except for flags that were given.
 func (s *settings) gateOnly(flags *flag.FlagSet) {
 	said := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { said[f.Name] = true })

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	// A process under the race detector waits a second before it ends otherwise.
+	// Otherwise a process under the race detector waits a second before it ends.
 	_ = os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=10"))
 	goleak.VerifyTestMain(m)
 }
@@ -152,7 +152,7 @@ func servedFrom(t *testing.T, dir string) (processes []string) {
 	return processes
 }
 
-// The servers must go with the program, whatever ends it.
+// The servers must end with the program, whatever ends it.
 func TestAnInterruptedRunLeavesNoServer(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cwd"); err != nil {
 		t.Skip("looks for processes in /proc")
@@ -167,7 +167,7 @@ func TestAnInterruptedRunLeavesNoServer(t *testing.T) {
 			cmd.Env = append(os.Environ(), mainVariable+"=1", "TMPDIR="+temporary)
 			var said bytes.Buffer
 			cmd.Stderr = &said
-			cmd.WaitDelay = time.Second // a measurement that goes on holds the other end of Stderr
+			cmd.WaitDelay = time.Second // a measurement that continues holds the other end of Stderr
 			require.NoError(t, cmd.Start())
 			require.Eventually(t, func() bool { return len(servedFrom(t, temporary)) == 3 }, 20*time.Second, 20*time.Millisecond)
 

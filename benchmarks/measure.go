@@ -104,8 +104,8 @@ func (q *question) answer(ctx context.Context, h *host) (a answer, err error) {
 	return answer{Values: values, Redis: workload.ServerVersion(servers[0])}, nil
 }
 
-// A host stands in for the test that package redistest wants: the servers end,
-// and their directories go, when it is closed.
+// A host stands in for the test that package redistest wants. When it is closed, the servers end and their directories
+// are removed.
 type host struct {
 	testing.TB // never set: only what is defined here may be called
 
@@ -141,7 +141,7 @@ func (h *host) TempDir() string {
 	return dir
 }
 
-// close runs what is to be cleaned up, the last first. It may be called again.
+// close runs the clean-ups, the last one first. It may be called again.
 func (h *host) close() {
 	for {
 		h.mu.Lock()
@@ -157,8 +157,8 @@ func (h *host) close() {
 	}
 }
 
-// endWithParent ends this process, and its servers before, when the parent is
-// gone or a signal says so. The measurement may hang: it is not waited for.
+// endWithParent ends the servers and then this process, when the parent has ended or a signal arrives. The measurement
+// may hang, so it is not awaited.
 func (h *host) endWithParent(cancel func(), input io.Reader) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -24,7 +24,7 @@ func pin() error {
 	}
 	one.Set(core)
 	runtime.GOMAXPROCS(1)
-	for range 2 { // a second time for threads that were started meanwhile
+	for range 2 { // a second time for threads that were started in between
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return err

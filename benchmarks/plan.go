@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// jobTimeout bounds one measurement with all that it takes to get there.
+	// jobTimeout bounds one measurement with its preparations.
 	jobTimeout = 5 * time.Minute
-	// endTimeout is how long a measurement that is given up may take to end its
-	// servers.
+	// endTimeout is how long an abandoned measurement may take to end its servers.
 	endTimeout = 10 * time.Second
 )
 

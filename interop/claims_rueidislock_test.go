@@ -28,7 +28,7 @@ func newLocker(t *testing.T, addr string, validity time.Duration) rueidislock.Lo
 	return locker
 }
 
-// Its next extension would be half an hour later. Its keys are three, on one server.
+// Its next extension would be half an hour later. It has three keys, on one server.
 func TestRueidislockNoticesADELOfAMajorityOfItsKeysAtOnce(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	held, cancel, err := newLocker(t, server.Addr(), time.Hour).WithContext(t.Context(), key)
@@ -64,7 +64,7 @@ func TestForceWithContextTakesALockWhileTheOldHolderWorks(t *testing.T) {
 	require.NoError(t, second.Err())
 }
 
-// The holder hears nothing from the nodes, and works until its lease ends. A waiter is first then.
+// The holder hears nothing from the nodes, and works until its lease ends. Then a waiter is first.
 func TestRevokeEndsTheLeaseFirstAndAnAcquireQueuesBehindTheWaiters(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// These tests run what docs/migrating.md says of this library, and, next to it, of the peers.
+// These tests check what docs/migrating.md says about this library and about the peers.
 
 // remove is a DEL by hand.
 func remove(t *testing.T, servers []*redistest.Server) {
@@ -146,7 +146,7 @@ func bounded(t *testing.T, m *quorumlock.Manager, name string, good bool, opts .
 	}
 }
 
-// What WithValue of redsync and Token of redislock are for: another process has the lock, or gives it back.
+// WithValue of redsync and Token of redislock are for this: another process takes over the lock, or gives it back.
 func TestAHandleMovesALeaseToAnotherProcess(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Start(t, 3))
 	first, second := newManager(t, addrs), newManager(t, addrs)

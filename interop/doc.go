@@ -1,7 +1,6 @@
-// Package interop tests that other lock libraries and quorumlock exclude each
-// other on the same nodes and key: redsync, bsm/redislock (one node) and
-// node-redlock; and that the command line of an older commit of ours and readers
-// of this one do; and compiles and runs what docs/migrating.md says. It contains only tests.
+// Package interop tests that other lock libraries and quorumlock exclude each other on the same nodes and key: redsync,
+// bsm/redislock (one node) and node-redlock. It tests the same for the command line of an older commit and readers of
+// this one. It also compiles and runs what docs/migrating.md says. It contains only tests.
 //
 // client-go, etcd and Consul have hundreds of packages: their files have the tag peers,
 // which make interop sets.

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// key is the full key on the nodes, for everybody.
+	// key is the full key on the nodes, for all libraries.
 	key = "invoices/close-month"
 	ttl = 10 * time.Second
 	// loadFor is how long two libraries compete, or longer until each has had the
@@ -125,7 +125,7 @@ func compete(t *testing.T, libraries ...library) (had map[string]int, overlaps i
 	return had, int(w.overlaps.Load())
 }
 
-// requireExclusion is what compete must have found.
+// requireExclusion checks the result of compete.
 func requireExclusion(t *testing.T, had map[string]int, overlaps int, libraries ...library) {
 	t.Helper()
 	require.Zero(t, overlaps, "two holders at the same time")
@@ -134,7 +134,7 @@ func requireExclusion(t *testing.T, had map[string]int, overlaps int, libraries 
 	}
 }
 
-// requireHandOver lets second wait while first holds, and first release.
+// requireHandOver makes second wait while first holds, and then first release.
 func requireHandOver(t *testing.T, first, second library) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

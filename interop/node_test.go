@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// nodeDir is where make interop has installed node-redlock, beside the script.
+// nodeDir is where make interop has installed node-redlock, next to the script.
 const nodeDir = "../bin/interop"
 
 // requireNode skips the test where node-redlock is not installed. With
@@ -67,7 +67,7 @@ func startScript(t *testing.T, addrs []string, args ...string) *script {
 	return s
 }
 
-// line returns the next line that the script says.
+// line returns the next line that the script prints.
 func (s *script) line() string {
 	s.t.Helper()
 	require.True(s.t, s.lines.Scan(), "the script has ended: %v", s.lines.Err())
@@ -146,7 +146,7 @@ func TestUnderLoadNodeRedlockAndWeExcludeEachOther(t *testing.T) {
 	}
 }
 
-// Keys that differ do not exclude: the check of the test above sees it.
+// Different keys do not exclude: the check of the test above notices it.
 func TestWithAnotherPrefixNodeRedlockAndWeDoNotExcludeEachOther(t *testing.T) {
 	requireNode(t)
 	addrs := redistest.Addrs(redistest.Start(t, 3))

@@ -53,7 +53,7 @@ type commandRole struct {
 	served atomic.Int64
 }
 
-// room notices when a writer is inside beside anybody else.
+// room notices when a writer is inside with another holder.
 type room struct {
 	mu               sync.Mutex
 	readers, writers int
@@ -76,7 +76,7 @@ func (r *room) change(reads bool, by int) {
 	}
 }
 
-// turn runs a command under the lock once, which is inside the room meanwhile.
+// turn runs a command under the lock once. While it runs, it is inside the room.
 func (c *commandRole) turn(ctx context.Context, r *room) error {
 	cmd := exec.CommandContext(ctx, c.args[0], append(c.args[1:], "--", "sh", "-c", "echo held; read end; true")...)
 	var said bytes.Buffer
@@ -105,8 +105,8 @@ func (c *commandRole) turn(ctx context.Context, r *room) error {
 	return cmd.Wait()
 }
 
-// Commands of an older commit, which knows no readers, run beside readers and writers of this one, and a
-// server is killed under them.
+// Commands of an older commit, which knows no readers, run alongside readers and writers of this one, and a server is
+// killed under them.
 func TestAnOlderCommandExcludesReadersAndWritersOfThisOne(t *testing.T) {
 	if os.Getenv("QUORUMLOCK_INTEROP") != "all" {
 		t.Skip("builds the command of an older commit: make interop does that")

@@ -23,10 +23,10 @@ import (
 // errStop ends work that a test has seen enough of.
 var errStop = errors.New("stop")
 
-// compareAndDelete is how plain locks are released with care.
+// compareAndDelete is how careful plain locks are released.
 const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`
 
-// The plain lock expires while its holder works. The second holder's key is deleted by the first one.
+// The plain lock expires while its holder works. Later this holder deletes the key of the second one.
 func TestPlainDELDeletesTheLockOfTheNextHolder(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	client := newClients(t, []string{server.Addr()})[0]
@@ -39,7 +39,7 @@ func TestPlainDELDeletesTheLockOfTheNextHolder(t *testing.T) {
 		})
 	}()
 	<-working
-	server.MustDo("PEXPIRE", "lock:report", "0") // 30 s are over
+	server.MustDo("PEXPIRE", "lock:report", "0") // 30 s have passed
 	third := false
 	require.NoError(t, plain(t.Context(), client, func(context.Context) error {
 		close(end)

@@ -107,7 +107,7 @@ func TestUnderLoadRedsyncAndWeExcludeEachOther(t *testing.T) {
 	requireExclusion(t, had, overlaps, us, them)
 }
 
-// Keys that differ do not exclude: the check of the test above sees it.
+// Different keys do not exclude: the check of the test above notices it.
 func TestWithAnotherPrefixRedsyncAndWeDoNotExcludeEachOther(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Start(t, 3))
 	_, overlaps := compete(t, ours(newManager(t, addrs, quorumlock.WithPrefix("other:"))), theirs(newRedsync(t, addrs)))

@@ -10,9 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// A Client is what one process uses of a library: its connections to the nodes
-// and what it keeps beside them. Its methods may be called concurrently unless
-// the contestant says otherwise.
+// A Client is what one process uses of a library: its connections to the nodes and what else it keeps. Its methods may
+// be called concurrently unless the contestant says otherwise.
 type Client interface {
 	// Lock acquires name and waits for it until ctx ends.
 	Lock(ctx context.Context, name string) (Held, error)
@@ -33,7 +32,7 @@ type Keeper interface {
 
 // A Kept is a lock that is renewed in the background.
 type Kept interface {
-	// Lost reports whether the lock may belong to somebody else by now.
+	// Lost reports whether another client may have the lock by now.
 	Lost() bool
 }
 
@@ -80,7 +79,7 @@ type Contestant struct {
 const (
 	Fenced         = "quorumlock"
 	Unfenced       = "quorumlock, no fencing"
-	Unpassed       = "quorumlock, one by one" // each grant is the nodes', none passed on in the process
+	Unpassed       = "quorumlock, one by one" // the nodes make each grant, none is passed on in the process
 	Readers        = "quorumlock, readers of one name"
 	Permits        = "quorumlock, 4 permits"
 	RedsyncGoredis = "redsync/goredis"

@@ -38,7 +38,7 @@ func (c quorumlockClient) Lock(ctx context.Context, name string) (Held, error) {
 	return lease, nil
 }
 
-// permits is how many of those callers who want one name work at once.
+// permits is how many of the callers that want one name work at once.
 const permits = 4
 
 // permitsClient acquires a permit of the name.

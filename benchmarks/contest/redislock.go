@@ -8,8 +8,8 @@ import (
 	goredisclient "github.com/redis/go-redis/v9"
 )
 
-// redislockPoll is how long redislock waits between two attempts where the
-// workload says nothing: by default it does not wait for a lock at all.
+// redislockPoll is how long redislock waits between two attempts if the workload sets nothing: by default it does not
+// wait for a lock at all.
 const redislockPoll = 100 * time.Millisecond
 
 type redislockClient struct {

@@ -24,7 +24,7 @@ func connectRueidislock(_ context.Context, addrs []string, s Settings) (Client, 
 		KeyMajority:    1,
 		KeyValidity:    s.TTL,
 		TryNextAfter:   rueidislockTimeout,
-		NoLoopTracking: true, // its own renewals invalidate themselves otherwise
+		NoLoopTracking: true, // otherwise its own renewals invalidate themselves
 	})
 	if err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ const (
 	ownerBytes     = 16
 	socketBuffer   = 64 << 10
 	socketDeadline = time.Minute
-	// crowdParts is into how many parts Saturate cuts a crowd: while the servers
-	// work for one part, the client works for another.
+	// crowdParts is the number of parts of a crowd in Saturate: while the servers work for one part, the client works
+	// for another.
 	crowdParts = 2
 )
 
@@ -78,7 +78,7 @@ func (c *socketsClient) Saturate(ctx context.Context, names []string, add func(p
 				}
 				add(int64(won))
 			}
-			if ctx.Err() == nil { // the end of ctx is no error, not even while it dials
+			if ctx.Err() == nil { // the end of ctx isn't an error, even while it dials
 				errs[part] = err
 			}
 		})
@@ -95,7 +95,7 @@ type socketLine struct {
 	digest  string // of unlockScript
 
 	request []byte
-	names   []string // what lock was called with last
+	names   []string // the last argument of lock
 	owners  []byte   // the owner value of each name in hexadecimal, one after another
 	votes   []int    // for each name
 }

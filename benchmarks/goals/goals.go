@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package goals has the figures that the library has to reach, most of them as
-// ratios to other libraries in the same run, and judges results by them.
+// Package goals has the figures that the library must reach, most of them as ratios to other libraries in the same run,
+// and judges results by them.
 package goals
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/benchmarks/workload"
 )
 
-// tolerance is by which part a goal may be missed before the gate fails.
+// tolerance is the part by which a goal may be missed before the gate fails.
 const tolerance = 1.0 / 3
 
 // A Lookup returns the median of a figure, NaN if it was not measured.
@@ -31,10 +31,10 @@ const (
 type Goal struct {
 	What    string
 	Bound   float64
-	AtLeast bool // the figure has to reach the bound, and otherwise not to exceed it
+	AtLeast bool // the figure must reach the bound; otherwise it must not exceed it
 	Unit    string
-	// Stands is where a figure stands that does not reach its bound yet, for a reason that
-	// docs/benchmarks.md gives: the gate fails if it gets worse than that by a third.
+	// Stands is the present value of a figure that does not reach its bound yet, for a reason in docs/benchmarks.md:
+	// the gate fails if the figure gets worse than that by more than a third.
 	Stands  float64
 	measure func(Lookup) float64
 }
@@ -110,10 +110,10 @@ func (g *Goal) number(v float64) string {
 	return strings.TrimSpace(report.Number(v, digits) + " " + g.Unit)
 }
 
-// A Key names what has to be measured.
+// A Key names what must be measured.
 type Key struct{ Workload, Case, Contestant string }
 
-// Needs returns what has to be measured for goals.
+// Needs returns what must be measured for goals.
 func Needs(goals []Goal) map[Key]bool {
 	needs := make(map[Key]bool)
 	for _, g := range goals {
@@ -163,8 +163,7 @@ func figure(workload, name, contestant, key string) func(Lookup) float64 {
 	return func(look Lookup) float64 { return look(workload, name, contestant, key) }
 }
 
-// againstRedsync returns a measure that is a figure of one contestant divided by
-// the same of redsync/rueidis.
+// againstRedsync returns a measure that is a figure of one contestant divided by the figure of redsync/rueidis.
 func againstRedsync(workload, name, key, contestant string) func(Lookup) float64 {
 	return func(look Lookup) float64 {
 		return look(workload, name, contestant, key) / look(workload, name, contest.RedsyncRueidis, key)

@@ -50,7 +50,7 @@ func TestAGoalThatIsKnownToBeMissedFailsWhenItGetsWorse(t *testing.T) {
 	assert.False(t, goals.Known.Fails())
 }
 
-// gateOptions are those with which the goals are measured.
+// gateOptions returns the options of the gate's measurements.
 func gateOptions() workload.Options {
 	o := workload.DefaultOptions()
 	o.Leases = []int{goals.ClosedLeases, goals.WatchedLeases}
@@ -128,7 +128,7 @@ func TestTheBestPeerIsTheFastestThatWasMeasured(t *testing.T) {
 	results := measured(100)
 	results.Find("latency", "N=1", "redislock").Values["p50"] = stats.Summarise([]float64{50})
 	delete(results.Find("latency", "N=1", "rueidislock").Values, "p50")
-	results.Find("latency", "N=1", "raw sockets").Values["p50"] = stats.Summarise([]float64{10}) // the limit is no peer
+	results.Find("latency", "N=1", "raw sockets").Values["p50"] = stats.Summarise([]float64{10}) // the limit isn't a peer
 	var out strings.Builder
 	_, err := goals.Check(&out, all[i:i+1], results)
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The generated part of the document stands between these lines. What is before
-// and behind is written by hand and stays.
+// The generated part of the document stands between these lines. The text before and after it is written by hand and
+// stays.
 const (
 	Begin = "<!-- Begin of what make bench-peers writes: do not edit. -->"
 	End   = "<!-- End of what make bench-peers writes. -->"
@@ -29,8 +29,8 @@ func Replace(document, generated string) (string, error) {
 	return before + Begin + "\n\n" + strings.TrimSpace(generated) + "\n\n" + End + after, nil
 }
 
-// Markdown returns all sections, with links to their charts in dir. Sections that follow each other
-// and were measured under the same conditions, or in one run, share the lines that say so.
+// Markdown returns all sections, with links to their charts in dir. Sections that follow each other and were measured
+// under the same conditions, or in one run, share the lines about these.
 func (r *Results) Markdown(dir string) string {
 	var b strings.Builder
 	machine, run := "", ""
@@ -49,8 +49,8 @@ func (r *Results) Markdown(dir string) string {
 	return b.String()
 }
 
-// Write rewrites the generated part of the document at path, and draws the charts
-// into charts, a directory beside the document.
+// Write rewrites the generated part of the document at path, and draws the charts into charts, a directory next to the
+// document.
 func (r *Results) Write(path, charts string) error {
 	document, err := os.ReadFile(path)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *Section) panels() (all []panel) {
 	return all
 }
 
-// lineCharts draws a small chart for each number that grows, and the legend behind the last.
+// lineCharts draws a small chart for each number that grows, and the legend after the last.
 func (s *Section) lineCharts() string {
 	var c canvas
 	all := s.panels()

@@ -58,7 +58,7 @@ func (s *Section) smallMultiples() string {
 	return m.svg(s.Title, m.column.Title+better(m.column.Title), s.About+" The table below the picture has the medians.", m.y)
 }
 
-// legend says what the bars of a contestant are.
+// legend explains the bars of a contestant.
 func (m *multiples) legend() {
 	const swatch = 28
 	entry := func(text string) {
@@ -144,7 +144,7 @@ func (m *multiples) contestant(name string, rows []*Row, up scale) {
 	m.y += height + blockGap
 }
 
-// row draws the bar of one variant, and its value behind it.
+// row draws the bar of one variant, and its value next to it.
 func (m *multiples) row(row *Row, variant int, y float64, up scale) {
 	end, value := 0.0, "not measured"
 	if summary, ok := row.Values[m.Chart]; ok {

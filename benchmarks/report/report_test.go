@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
-// section returns one with two cases: in each, "fast" reaches twice of "slow".
+// section returns one with two cases: in the first, "fast" reaches twice as much as "slow".
 func section(workload string) report.Section {
 	row := func(name, contestant string, rounds ...float64) report.Row {
 		return report.Row{

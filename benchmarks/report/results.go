@@ -19,12 +19,12 @@ import (
 type Column struct {
 	Key    string `json:"key"`
 	Title  string `json:"title"`            // with the unit
-	Digits int    `json:"digits,omitempty"` // behind the decimal point
+	Digits int    `json:"digits,omitempty"` // after the decimal point
 	// Library says whose figure it is, if it is not the contestant's.
 	Library string `json:"library,omitempty"`
 }
 
-// A Run says under which circumstances something was measured.
+// A Run has the circumstances of a measurement.
 type Run struct {
 	When      time.Time `json:"when"`
 	Command   string    `json:"command"`
@@ -38,7 +38,7 @@ type Run struct {
 	Stolen    float64   `json:"stolen"` // the part that the hypervisor took, in percent
 }
 
-// A Row is what the rounds of one contestant in one case have found.
+// A Row has the results of one contestant in one case.
 type Row struct {
 	Case       string                   `json:"case"`
 	Contestant string                   `json:"contestant"`
@@ -54,7 +54,7 @@ func (r *Row) Median(key string) float64 {
 	return math.NaN()
 }
 
-// A Section is what one workload has found, with all that is needed to show it.
+// A Section has the results of one workload, with all that is needed to show them.
 type Section struct {
 	Workload  string   `json:"workload"`
 	Title     string   `json:"title"`
@@ -65,7 +65,7 @@ type Section struct {
 	Multiples bool     `json:"multiples,omitempty"` // the bar chart has a panel for each number of servers: the N of "64 callers, N=3"
 	Lines     []string `json:"lines,omitempty"`     // the keys of the columns that line charts show in its place
 	Run       Run      `json:"run"`
-	Rows      []Row    `json:"rows"` // those of a case follow each other
+	Rows      []Row    `json:"rows"` // the rows of a case follow each other
 }
 
 // drawn reports whether the section has a picture. One or two figures need none.
@@ -85,8 +85,8 @@ type Results struct {
 	Sections []Section `json:"sections"`
 }
 
-// Put adds a section, in the place of the one about the same workload if there is
-// one, and otherwise where order, the names of all workloads, has it.
+// Put adds a section, in the place of the section about the same workload if there is one, and otherwise at its place
+// in order, the names of all workloads.
 func (r *Results) Put(s Section, order []string) {
 	r.Sections = slices.DeleteFunc(r.Sections, func(old Section) bool { return old.Workload == s.Workload })
 	r.Sections = append(r.Sections, s)

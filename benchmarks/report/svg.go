@@ -52,8 +52,8 @@ func (s *Section) scaleOf() scale {
 	return scale{least: math.Pow(10, math.Floor(math.Log10(least))), most: most, log: true}
 }
 
-// bars is a bar chart under construction. A bar from a logarithmic scale would say nothing by its
-// length, so there it is a dot on a grid.
+// bars is a bar chart under construction. On a logarithmic scale the length of a bar means nothing, so there it is a
+// dot on a grid.
 type bars struct {
 	canvas
 	*Section
@@ -107,7 +107,7 @@ func better(unit string) string {
 	return ""
 }
 
-// label returns whose figure a row has. Next to another library it may be that library's.
+// label returns whose figure a row has. It may be the figure of a library next to the contestant.
 func (b *bars) label(row *Row) string {
 	if b.column.Library != "" {
 		return b.column.Library + " next to " + row.Contestant

@@ -24,7 +24,7 @@ type drawing struct {
 	lines  int // of spreads
 }
 
-// draw parses a chart, which has to be well-formed.
+// draw parses a chart, which must be well-formed.
 func draw(t *testing.T, svg string) (d drawing) {
 	t.Helper()
 	decoder := xml.NewDecoder(strings.NewReader(svg))

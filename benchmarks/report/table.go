@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
-// Number writes a figure with the given number of digits, and none from a thousand on, where
-// commas separate the thousands. What was not measured is a dash.
+// Number writes a figure with the given number of digits. From a thousand on it writes none, and commas separate the
+// thousands. A figure that was not measured is a dash.
 func Number(v float64, digits int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"
@@ -114,7 +114,7 @@ func (s *Section) Markdown(dir string) string {
 	return b.String()
 }
 
-// sentences writes the medians of each row, behind the titles of their columns.
+// sentences writes the medians of each row, after the titles of their columns.
 func (s *Section) sentences(b *strings.Builder) {
 	for i := range s.Rows {
 		row := &s.Rows[i]
@@ -179,7 +179,7 @@ func (s *Section) growth(b *strings.Builder) {
 	}
 }
 
-// sentence says when and how a section was measured.
+// sentence returns when and how a section was measured.
 func (r *Run) sentence() string {
 	text := fmt.Sprintf("`%s`", r.Command)
 	if r.Commit != "" {
@@ -192,7 +192,7 @@ func (r *Run) sentence() string {
 	return text + "."
 }
 
-// conditions says on what a section was measured.
+// conditions returns the machine and the versions of a measurement.
 func (r *Run) conditions() string {
 	return fmt.Sprintf("%s, %s, redis-server %s; %s.", r.Machine, r.Go, r.Redis, strings.Join(r.Libraries, ", "))
 }

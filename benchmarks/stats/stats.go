@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A Summary is what several rounds of one measurement come to.
+// A Summary is the result of several rounds of one measurement.
 type Summary struct {
 	Median float64   `json:"median"`
 	Min    float64   `json:"min"`
@@ -39,9 +39,8 @@ func Percentile(samples []float64, p float64) float64 {
 	return samples[min(max(rank, 1), len(samples))-1]
 }
 
-// SharesRatio returns how many times the smallest count goes into the largest.
-// A count of nothing is taken for one, so that the ratio stays a number. It is
-// NaN without counts.
+// SharesRatio returns how many times the smallest count goes into the largest. A count of 0 is taken for 1, so that the
+// ratio stays a number. It is NaN without counts.
 func SharesRatio(counts []int64) float64 {
 	if len(counts) == 0 {
 		return math.NaN()

@@ -57,8 +57,8 @@ func (b *Bench) closeWith(leases int) (Values, error) {
 	for i := range leases {
 		locks[closer.LockKey(leaseName(leases, i))] = true
 	}
-	// They have to be there before: otherwise it proves nothing that none is left.
-	// On a busy machine some are lost on the way, so not all of them are asked for.
+	// The locks must be there before: otherwise it proves nothing that none is left. On a busy machine some are lost by
+	// then, so not all of them are required.
 	if there, err := b.countKeys(locks); err != nil || there < leases {
 		return nil, errors.Join(fmt.Errorf("%d locks on all nodes before Close", there), err)
 	}

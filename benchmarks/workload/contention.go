@@ -66,8 +66,7 @@ func lockers(nodes int) []string {
 	return append([]string{contest.Fenced, contest.Unfenced}, contest.PeersForNodes(nodes)...)
 }
 
-// contend measures a lock that all callers of all clients want all the time and
-// hold so long.
+// contend measures a lock that all callers of all clients want all the time and keep for hold.
 func contend(clients, callers int, hold time.Duration) func(*Bench) (Values, error) {
 	return func(b *Bench) (Values, error) {
 		c, err := b.startContest(clients, callers, hold)
@@ -79,8 +78,8 @@ func contend(clients, callers int, hold time.Duration) func(*Bench) (Values, err
 		if err != nil {
 			return nil, err
 		}
-		// Hand-offs are counted over the whole contest: the rate of changes among
-		// grants is that of the measured part.
+		// Hand-offs are counted over the whole contest: the rate of changes among grants is the same in the measured
+		// part.
 		handOffs := s.turns * c.changing()
 		each := handOffs * float64(len(b.Servers))
 		return Values{

@@ -14,8 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
-// faultBound bounds one call while a node is down. redsync waits for its
-// slowest node, and that is what is to be seen.
+// faultBound bounds one call while a node is down. redsync waits for its slowest node, and the figures must show that.
 const faultBound = 30 * time.Second
 
 // The names of the cases of the workload "faults".
@@ -111,7 +110,7 @@ func (b *Bench) timePair(client contest.Client, t *callTimes) error {
 	}
 	locked := time.Now()
 	if err := held.Release(ctx); err != nil {
-		// The key of the next lock is still there: what follows waits for it.
+		// The key of the next lock is still there: the next call waits for it.
 		return err
 	}
 	released := time.Now()

@@ -122,7 +122,7 @@ func (b *Bench) extending(leases int) (span, error) {
 	}
 	var confirmed atomic.Int64
 	renewals.CountRenewals(func() { confirmed.Add(1) })
-	if err := b.sleep(b.TTL / 2); err != nil { // a round of each: the acquisitions are over
+	if err := b.sleep(b.TTL / 2); err != nil { // a round of each: the acquisitions have ended
 		return span{}, err
 	}
 	before, err := b.usage()
@@ -189,7 +189,7 @@ func carry(to io.WriteCloser, from io.Reader, d time.Duration) {
 				break
 			}
 		}
-		for range pieces { // the reader must not wait for ever
+		for range pieces { // the reader must not wait forever
 		}
 	}()
 	defer close(pieces)

@@ -41,8 +41,8 @@ func latency() Workload {
 	return w
 }
 
-// measureDistantLatency is measureLatency over links with a round trip of a millisecond, and of more where timers are late. The
-// links are goroutines of this process, so it has no figures of memory.
+// measureDistantLatency is measureLatency over links with a round trip of a millisecond, or more where timers are late.
+// The links are goroutines of this process, so it has no figures of memory.
 func measureDistantLatency(b *Bench) (Values, error) {
 	ctx, stop := context.WithCancel(b.Context)
 	defer stop()

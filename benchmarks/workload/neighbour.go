@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	neighbourOwn = 16 // clients of ours beside a stranger, with one caller each
+	neighbourOwn = 16 // our clients next to the strangers, with one caller each
 	// metWithin is how long a stranger may take to get the lock for the first time. Our clients leave it free less
 	// often until they have met one: a second is too short to measure both.
 	metWithin = 10 * time.Second

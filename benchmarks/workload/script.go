@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pairsPerCall and extensionsPerCall are how many operations of a kind are in one call
-	// of the script; MaxLocks is the most that a node puts there.
+	// pairsPerCall and extensionsPerCall are how many operations of a kind are in one call of the script. A node puts
+	// at most MaxLocks there.
 	pairsPerCall      = 32
 	extensionsPerCall = wire.MaxLocks
 	// callsAtOnce is how many calls are on the wire together, so that the server never
@@ -113,7 +113,7 @@ func (b *Bench) newScriptCaller(size int) (*scriptCaller, error) {
 	}, nil
 }
 
-// run makes calls of which every operation has to succeed.
+// run makes calls. Every operation in them must succeed.
 func (c *scriptCaller) run(ctx context.Context, batch ...rueidis.Completed) error {
 	for _, result := range c.client.DoMulti(ctx, batch...) {
 		reply, err := result.ToArray()

@@ -83,7 +83,7 @@ func (b *Bench) extensions() (Values, error) {
 	}
 	var confirmed atomic.Int64
 	renewals.CountRenewals(func() { confirmed.Add(1) })
-	if err := b.sleep(b.TTL / 2); err != nil { // a round of each: the acquisitions are over
+	if err := b.sleep(b.TTL / 2); err != nil { // a round of each: the acquisitions have ended
 		return nil, err
 	}
 	before, err := b.usage()

@@ -63,7 +63,7 @@ func measureThroughput(callers int) func(*Bench) (Values, error) {
 	}
 }
 
-// saturate returns what callers with a name each do in the time of a measurement.
+// saturate measures callers that each use a name of their own.
 func (b *Bench) saturate(callers int) (span, error) {
 	client, err := b.connect(0)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A usage is what the client and its servers have used at an instant, and, as the
-// difference of two, in between.
+// A usage is what the client and its servers have used up to an instant or, as the difference of two, in between.
 type usage struct {
 	at      time.Time
 	elapsed time.Duration // of a difference

@@ -20,8 +20,8 @@ import (
 
 const (
 	keepers  = 512 // how many goroutines take the leases
-	spinners = 2   // processes that compute beside the client
-	slotSize = 16  // bytes that the harness itself has of a lease
+	spinners = 2   // processes that compute alongside the client
+	slotSize = 16  // bytes that the harness itself keeps for a lease
 )
 
 func watchdog(o Options) Workload {
@@ -63,7 +63,7 @@ func (b *Bench) watch(leases int) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first lease pays for connections and buffers, which are no cost of a lease.
+	// The first lease pays for connections and buffers, which are not a cost of a lease.
 	if _, err := b.keepAll(client, 1); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func leaseName(leases, i int) string { return "lease-" + strconv.Itoa(leases) + 
 
 // inUse returns the bytes of heap and stacks that are in use.
 func inUse() float64 {
-	for range 2 { // a second time for what finalizers let go
+	for range 2 { // a second time for what finalizers release
 		runtime.GC()
 	}
 	var m runtime.MemStats

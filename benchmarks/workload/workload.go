@@ -19,17 +19,17 @@ import (
 
 // Options are the knobs of all workloads.
 type Options struct {
-	Duration time.Duration `json:"duration"` // how long one measurement takes, without the way there
-	TTL      time.Duration `json:"ttl"`      // of all locks; the leases are watched for one and a half of it
+	Duration time.Duration `json:"duration"` // how long one measurement takes, without its preparations
+	TTL      time.Duration `json:"ttl"`      // of all locks; the leases are watched for one and a half TTLs
 	Leases   []int         `json:"leases"`   // how many leases are watched: a case for each
 }
 
-// DefaultOptions are those of a full run.
+// DefaultOptions returns the options of a full run.
 func DefaultOptions() Options {
 	return Options{Duration: 2 * time.Second, TTL: 10 * time.Second, Leases: []int{50_000, 100_000}}
 }
 
-// Values is what one measurement has found, by the key of a column.
+// Values are the results of one measurement, by the key of a column.
 type Values map[string]float64
 
 // A Workload is a question and its cases.
@@ -86,8 +86,7 @@ func NewBench(ctx context.Context, o Options, servers []*redistest.Server, conte
 	return &Bench{Options: o, Context: ctx, Servers: servers, contestant: contestant}
 }
 
-// connect returns a client that polls every so often where it polls, 0 for its
-// default.
+// connect returns a client. If it polls, it does so at this interval, or at its default for 0.
 func (b *Bench) connect(poll time.Duration) (contest.Client, error) {
 	return b.connectAs(b.contestant, poll)
 }
