@@ -65,8 +65,9 @@ func (c *RedisCluster) OptionFor(client string) rueidis.ClientOption {
 	}
 }
 
-// Manager returns a Manager of [quorumlock.NewCluster], and closes it at the end of the test. Unless opts say otherwise, the
-// window of WithFailover is 2 s, and the restart guard 12 s: no name is granted before the guard's time has passed.
+// Manager returns a Manager of [quorumlock.NewCluster], and closes it at the end of the test. Unless opts say
+// otherwise, the window of WithFailover is 2 s, and the restart guard 12 s: no name is granted before the guard's time
+// has passed.
 func (c *RedisCluster) Manager(tb testing.TB, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
 	return c.ManagerFor(tb, "", opts...)

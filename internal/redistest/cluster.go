@@ -321,7 +321,7 @@ func (c *Cluster) Migrate(slot, to int) (epoch int64) {
 }
 
 // HalfMove begins to move a slot to the next server, and moves these keys. undo takes the move back, like an operator
-// who gives up: the keys stay where they are, and are not found any more.
+// who gives up: the keys stay where they are, and are no longer found.
 func (c *Cluster) HalfMove(slot int, keys ...string) (undo func()) {
 	c.tb.Helper()
 	owner, _ := c.Owner(slot)

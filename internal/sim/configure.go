@@ -201,7 +201,7 @@ func (c *config) calm() {
 	c.misjudged, c.grain = 0, 0
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump, c.everyDown = 0, 0, 0, 0, 0
 	c.everyFlush, c.everyStall, c.everyFreeze, c.everyCut, c.everyDistance = 0, 0, 0, 0, 0
-	c.everyCheck = c.terms.TTL // otherwise a client that waits for long forgets the nodes' clocks
+	c.everyCheck = c.terms.TTL // otherwise a client that waits long forgets the nodes' clocks
 }
 
 // loseKeysOnTheWay makes a run of slow attempts by many clients that compete closely, on nodes whose clocks jump. So an

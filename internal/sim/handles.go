@@ -46,7 +46,7 @@ var useNames = [...]string{"unused", "resumed", "given back", "revoked"}
 
 func (u use) String() string { return useNames[u] }
 
-// A run has handles if its seed modulo handleRuns is 5: the rare seeds of other bugs (catch.go) are not.
+// A run has handles if its seed leaves 5 modulo handleRuns: the rare seeds of other bugs (catch.go) leave something else.
 const (
 	handleRuns = 7
 	successors = 2

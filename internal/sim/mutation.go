@@ -4,7 +4,7 @@ import "slices"
 
 // Mutation is a planted bug: in the nodes, in the network, or in the code of a client
 // around the production decisions. The decisions themselves have no hooks. For a bug
-// inside a decision, the client overrides the decision. 0 is no bug.
+// inside a decision, the client overrides the decision. 0 means no bug.
 type Mutation uint8
 
 const (

@@ -11,7 +11,7 @@ import (
 // in which that grants one token twice:
 //
 //  1. X proposes 6. Node 0 moves to 6; the clock of node 1 lets it move to 4
-//     only. X has to raise node 1 to 6.
+//     only. X must raise node 1 to 6.
 //  2. Node 1 loses the key of X (its clock jumps ahead and back). Y proposes 6,
 //     and moves nodes 1 and 2 to it: its token is 6. It works, and releases.
 //  3. A second copy of X's acquire reaches node 1 and locks it. The node is ahead, at 6.

@@ -95,7 +95,7 @@ func (m Mutation) configure(w *world, c *config) {
 		c.known, c.clients, c.everyDown, c.everyFlush = true, usualClients, ttl, 0
 		c.hold, c.backoffCap, c.latency = ttl/5, ttl/50, ttl/1000
 	case m.among(ofOperators...):
-		// Holders renew at different times on different nodes, and work for long.
+		// Holders renew at different times on different nodes, and work for a long time.
 		c.amnesia, c.everyFlush, c.everyCrash, c.everyQuit, c.everyDown = false, 0, 0, 0, 0
 		c.hold, c.terms.MaxHold, c.everyCut, c.loss = 4*ttl, 0, ttl, 200
 	case m.among(ofHandles...):
@@ -104,7 +104,7 @@ func (m Mutation) configure(w *world, c *config) {
 		// A reader's lock ends too early, and a writer gets it before the reader's heal comes.
 		c.clients, c.everyBlip, c.hold, c.renew, c.loss = usualClients, ttl/4, 4*ttl, ttl/10, min(c.loss, 50)
 	case m.among(ofTTLs...):
-		// Some client always asks while others hold for long, and renewals are lost or late.
+		// Some client always asks while others hold for a long time, and renewals are lost or late.
 		c.clients, c.backoffCap, c.hold, c.terms.MaxHold = usualClients, ttl/50, 4*ttl, 0
 		c.amnesia, c.guard, c.everyFlush, c.everyDown, c.queues, c.everyCut = false, false, 0, 0, 0, ttl
 	case m.among(ofTheLeanWay...):
@@ -115,8 +115,8 @@ func (m Mutation) configure(w *world, c *config) {
 	}
 }
 
-// driftApart makes a run in which some client always asks while others hold for long. If the bug is planted, clocks
-// drift further apart than the terms allow for.
+// driftApart makes a run in which some client always asks while others hold for a long time. If the bug is planted,
+// clocks drift further apart than the terms allow for.
 func driftApart(c *config, planted bool) {
 	ttl := c.terms.TTL
 	if planted {
@@ -171,14 +171,14 @@ func (m Mutation) passOften(w *world, c *config) {
 	c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
 	c.loss, c.slow = min(c.loss, 50), min(c.slow, 20)
 	if m.among(HealShowsToken, HealMoves, OwnerIsEnough) {
-		// Another attempt has to win with votes that are lost one by one.
+		// Another attempt must win with votes that are lost one by one.
 		c.terms.Timeout, c.latency = ttl/3, ttl/100*time.Duration(1+w.rng.IntN(5))
 		c.everyBlip, c.queues, c.backoffCap = ttl/4, 0, ttl/10
 		c.everyDown, c.everyStall, c.everyCut, c.everyDistance, c.everyFreeze = 0, 0, 0, 0, 0
 		c.guard, c.amnesia, c.everyFlush, c.service = false, false, 0, 0
 	}
 	if m.among(HealShowsToken, OwnerIsEnough) {
-		// The lease has to outlive that attempt.
+		// The lease must outlive that attempt.
 		c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
 		c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
 	}
@@ -232,7 +232,7 @@ func (m Mutation) leanOften(c *config) {
 	c.clients, c.queues, c.everyCheck = usualClients, 0, ttl/4
 }
 
-// detachOften makes a run of holders that work for long and do not vanish.
+// detachOften makes a run of holders that work for a long time and do not vanish.
 func (m Mutation) detachOften(c *config) {
 	ttl := c.terms.TTL
 	c.clients, c.hold, c.terms.MaxHold, c.everyCrash, c.everyQuit = usualClients, 4*ttl, 0, 0, 0

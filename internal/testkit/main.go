@@ -11,7 +11,7 @@ import (
 // servers most of the time.
 const waiting = "6"
 
-// RunWaiting runs TestMain of such a package; -parallel on the command line overrides waiting. It fails if a test has
+// RunWaiting is for TestMain of such a package; -parallel on the command line overrides waiting. It fails if a test has
 // left a goroutine behind.
 func RunWaiting(m *testing.M) {
 	flag.Parse()

@@ -1,5 +1,5 @@
 // Package testkit has what tests on real servers share. It is a package of the root module,
-// because the tests of the root cannot import those of a leaf module.
+// because the tests of the root cannot import a leaf module.
 package testkit
 
 import (

@@ -19,7 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/master"
 )
 
-// Cluster is a Redis Cluster under test, real or in-process: three masters with a third of the slots each, and a replica for each.
+// Cluster is a Redis Cluster under test, real or in-process: three masters with a third of the slots each, and a
+// replica for each.
 type Cluster struct {
 	Option  rueidis.ClientOption                // with five seeds
 	Masters []func(args ...string) (any, error) // each runs a command on one of the three
