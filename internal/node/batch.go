@@ -19,18 +19,17 @@ import (
 // fullFor is how long a server counts as out of memory after an OOM error.
 const fullFor = time.Second
 
-// aheadFrom is the number of queued requests from which the next batch is sent before the
-// answers to the previous one are delivered. Delivering a few answers takes less time
-// than the change of goroutines. The answers may also show that a queued request has
-// become pointless: the release of an acquisition that was refused.
+// aheadFrom is the number of queued requests from which the next batch is sent before the answers to the previous one
+// are delivered. Delivering a few answers takes less time than switching goroutines. The answers may also make a queued
+// request pointless, such as the release of a refused acquisition.
 const aheadFrom = 32
 
-// transfer is a batch on the wire, and what is needed to read its answers.
+// transfer is a batch on the wire, with the state that its answers are read with.
 type transfer struct {
 	batch    []entry
 	calls    []call
 	commands rueidis.Commands
-	loads    int       // commands before the calls, which load the script
+	loads    int       // leading commands, which load the script
 	check    *exchange // the commands behind the calls, nil for none
 	single   [1]rueidis.RedisResult
 	results  []rueidis.RedisResult
@@ -38,21 +37,20 @@ type transfer struct {
 	validity clock.Validity // when it was sent
 	steady   clock.Steady   // the same instant
 	mono     clock.Mono     // the same instant
-	greeted  uint64         // the connection that it was meant for
-	term     master.Term    // of the group then
-	marker   string         // that counted then, of the lean way
-	lean     bool           // the only call goes the lean way
-	received clock.Steady   // on the steady clock
+	greeted  uint64         // the connection that the batch was meant for
+	term     master.Term    // of the group at that instant
+	marker   string         // that counted at that instant; lean way only
+	lean     bool           // the only call takes the lean way
+	received clock.Steady   // when the replies arrived
 	// changed means that the client has redialled. Some replies may have come over a
 	// connection that was never greeted, perhaps from another server.
 	changed bool
 	broken  bool // a reply is missing
-	// again means that requests go again, and before the next batch: the server had lost the script, or asks for
+	// again means that requests must be sent again before the next batch: the server has lost the script, or asks for
 	// the companions of locks.
 	again    bool
-	declined bool // a request goes again that the script has declined
-	// unlisted is why votes do not count when the answers are delivered, because of the
-	// lists of nodes.
+	declined bool // a request that the script has declined is sent again
+	// unlisted is why the lists of nodes keep votes from counting at delivery; nil if votes count.
 	unlisted error
 }
 
@@ -91,10 +89,9 @@ func (c *courier) load(t *transfer) {
 	c.pack(t)
 }
 
-// transmit sends a transfer and waits for its replies. It runs in the goroutine of the
-// worker or of the transmitter, and uses no state of the worker except the transfer. Its
-// contexts never end: at the end of one, rueidis would close the connection, and a later
-// release could overtake its acquisition on the next one.
+// transmit sends a transfer and waits for its replies. It runs in the goroutine of the worker or of the transmitter,
+// and uses no state of the worker except the transfer. Its contexts never end: at the end of one, rueidis would close
+// the connection, and a later release could overtake its acquisition on the next connection.
 func (c *courier) transmit(t *transfer) {
 	c.debt.asked(t.steady)
 	if len(t.commands) == 1 { // DoMulti would allocate
@@ -112,13 +109,13 @@ func (c *courier) transmit(t *transfer) {
 	}
 }
 
-// append puts a check behind the batch: the next renewals would wait for its answers.
+// append puts a check behind the batch. Sent on its own, the check would delay the next renewals.
 func (t *transfer) append(check *exchange) {
 	t.check, t.commands = check, append(t.commands, check.commands...)
 }
 
 // takeCheck returns the check of a transfer with its answers; nil if there is none, or if not all answers came over one
-// connection. A check that fails together with the batch says no more than the batch: its releases go again.
+// connection. A check that fails with its batch is dropped: the releases of the batch are sent again.
 func (t *transfer) takeCheck() *exchange {
 	check := t.check
 	if t.check = nil; check == nil || t.broken || t.changed {
@@ -149,8 +146,8 @@ func (c *courier) arrived(t *transfer) {
 	c.greeter.script.lean.near = t.received.Sub(t.steady) < leanBelow
 }
 
-// renewal returns after how long the first lease that the batch has acquired or prolonged is renewed at the latest: a
-// third of its TTL and a tenth of that. It returns 0 for none.
+// renewal returns the longest time until the renewal of the first lease that the batch has acquired or prolonged: a
+// third of its TTL plus a tenth of that. It returns 0 for none.
 func (t *transfer) renewal() time.Duration {
 	for _, e := range t.batch {
 		if lifetime := e.req.Lifetime(); lifetime > 0 {
@@ -181,8 +178,8 @@ func (c *courier) handOut(t *transfer) {
 func (c *courier) pack(t *transfer) {
 	t.calls, t.commands, t.declined, t.lean = t.calls[:0], t.commands[:0], false, false
 	part, weight := call{}, 0
-	// A script that has written may go on to write, whatever memory that takes. So a full
-	// server would grant locks that follow an extension or a release in the same script.
+	// A script that has written once may continue to write, whatever memory that takes. So a full server would grant
+	// locks that follow an extension or a release in the same script.
 	full := t.steady < c.fullUntil
 	for i := range t.batch {
 		req := t.batch[i].req
@@ -198,14 +195,14 @@ func (c *courier) pack(t *transfer) {
 		t.commands = append(t.commands, c.greeter.script.load(c.client))
 	}
 	if c.greeter.script.lean.runs(t.batch) {
-		// Where the node is not asked for a vote, a lock would be made all the same.
+		// The lean way makes a lock even if the node is not asked for a vote.
 		if t.marker = c.greeter.head("").marker; t.marker != quarantineMarker || !t.batch[0].asks() {
 			t.lean, t.commands = true, c.greeter.script.leanCall(t.commands, c.client, t.batch[0].req, c.meter.lockEnds(t.steady, t.batch[0].req))
 			return
 		}
 	}
 	sent := wire.Micros(t.steady)
-	// All calls or none: one that is declined would run after the others.
+	// All calls carry the companions, or none does: a declined call would run after the others.
 	whole := c.greeter.script.whole(t.steady, t.batch)
 	for i := range t.calls {
 		part := &t.calls[i]
@@ -214,7 +211,7 @@ func (c *courier) pack(t *transfer) {
 	}
 }
 
-// deliver reads the reply to one call, with which results begins, and delivers the answers.
+// deliver reads the reply to one call, the first of results, and delivers the answers.
 func (c *courier) deliver(t *transfer, entries []entry, part call, results []rueidis.RedisResult) {
 	all, failure := c.answers(t, entries, part, results)
 	declined := all.Declined() && !part.whole
@@ -237,7 +234,7 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, results []rue
 			continue
 		}
 		if t.declined {
-			c.since, _ = c.cfg.Clock() // what was declined before this one runs after it
+			c.since, _ = c.cfg.Clock() // requests that were declined before this one run after it
 		}
 		r := &c.reply
 		*r = wire.Reply{Sent: t.validity, Since: c.since, Again: e.again}
@@ -279,7 +276,7 @@ func (c *courier) answers(t *transfer, entries []entry, part call, results []rue
 	return all, wire.Reply{}
 }
 
-// leanAnswer returns the answer to the operation of a lean call: done, or one that leaves it to the usual script.
+// leanAnswer returns the answer to the operation of a lean call: done, or an answer that leaves it to the usual script.
 func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResult) (wire.Answers, wire.Reply) {
 	s := &c.greeter.script
 	made, look, err := s.readLean(e.req, results)
@@ -295,10 +292,10 @@ func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResul
 	switch {
 	case made == 1 && (counts || e.req.Kind == wire.Release):
 		return wire.AnswerOf("1"), wire.Reply{}
-	case made == 1 || made == leanStuck: // there is a lock that is no vote: from here on it is deleted first
+	case made == 1 || made == leanStuck: // the lock isn't a vote: from here on it is deleted first
 		c.orphaned(t, e.req)
 	}
-	s.lean.rests = made != leanBehind // a proposal is a little too low now and then, and that is all
+	s.lean.rests = made != leanBehind // a proposal that is a little too low now and then is normal
 	if e.req.Kind == wire.Release || look != nil && look.Hint != "" {
 		s.queued = t.received.Add(queuedFor)
 	}
@@ -307,7 +304,7 @@ func (c *courier) leanAnswer(t *transfer, e *entry, results []rueidis.RedisResul
 
 // failed returns why there are no answers to a call that has failed.
 func (c *courier) failed(t *transfer, err error) (wire.Answers, wire.Reply) {
-	if noScript(err) { // SCRIPT FLUSH: send again, behind the script
+	if noScript(err) { // after SCRIPT FLUSH: send again, behind the script
 		c.greeter.script.flushed()
 		return wire.Answers{}, wire.Reply{Status: wire.MayRepeat, Err: err}
 	}
@@ -315,9 +312,8 @@ func (c *courier) failed(t *transfer, err error) (wire.Answers, wire.Reply) {
 	return wire.Answers{}, wire.Reply{Status: status, Err: wire.MissingRight(err)}
 }
 
-// conclude decides whether an answer counts, by what is now known of the connection and
-// of the node's clock. It returns true if the receiver gets the answer, and false if the
-// request is sent again.
+// conclude decides whether an answer counts, from the present state of the connection and of the node's clock. It
+// returns true if the receiver gets the answer, and false if the request is sent again.
 func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	switch {
 	case r.Status == wire.Taken:
@@ -325,7 +321,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	case r.Status == wire.MayRepeat && e.flushed < flushedMax && e.req.Kind != wire.Heal && noScript(r.Err):
 		e.flushed++
 		c.resend = append(c.resend, e)
-		c.since, _ = c.cfg.Clock() // it may run after what was sent since
+		c.since, _ = c.cfg.Clock() // it may run after requests that were sent in between
 		return false
 	case r.Status == wire.MayRepeat:
 		r.Status = wire.NotApplied
@@ -347,7 +343,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	case r.Status == wire.Done && e.req.Kind == wire.Release:
 		c.retries.released(e.req, t.mono)
 	}
-	if wire.Away(r.Err) { // renewals have such an error for each lock, and are Done
+	if wire.Away(r.Err) { // a renewal has such an error for each lock, and is Done
 		c.conns.hangUp()
 	}
 	r.Status = left(c.cfg.Index, e.req, r.Status)
@@ -373,7 +369,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	return true
 }
 
-// cast returns what a transfer was sent on.
+// cast returns the circumstances under which a transfer was sent.
 func (c *courier) cast(t *transfer) vote.Cast {
 	former, outlasted := c.group.Since(t.term, t.validity, c.cfg.Window)
 	return vote.Cast{Sent: t.mono, Steady: t.steady, Changed: t.changed, Former: former, Outlasted: outlasted}

@@ -15,36 +15,36 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// question is an operation of the script that only a greeting asks for. Two with one key are the same
-// question: they differ in a nonce and in their ends.
+// question is an operation of the script that only a greeting asks for. Questions with equal keys are the same: they
+// differ only in their nonces and ends.
 type question struct {
 	key string
 	req *wire.Request
 }
 
-// early has the answers to questions that went with INFO, by their keys.
+// early holds the answers to questions that were sent together with INFO, by key.
 type early struct {
 	sent    clock.Steady
 	answers map[string][]rueidis.RedisMessage
 }
 
-// exchange is what a greeting asks at first, in one call, and the answers.
+// exchange is the first call of a greeting, and its answers.
 type exchange struct {
 	commands   rueidis.Commands
 	loads      bool   // the commands load the scripts
-	trunk      *trunk // whose server has answered INFO, nil if the commands ask
+	trunk      *trunk // whose server has answered INFO; nil if the commands include INFO
 	infos      []rueidis.RedisResult
 	script     []question // what the last command asks, if it is a call of the script
 	entries    []entry
 	results    []rueidis.RedisResult
-	connection uint64         // the answers came over it
+	connection uint64         // over which the answers came
 	asked      clock.Validity // when it was sent
 	sent       clock.Steady   // the same instant
 	received   clock.Steady
 }
 
-// prepare makes what every greeting asks, and over a sound connection, in the same exchange, what the check of
-// the same server with the same data and lists will ask. If the answers say otherwise, run asks again.
+// prepare makes the exchange of a greeting. Over a sound connection, the exchange also asks what the check of the same
+// server, data and lists will ask. If the answers show a change of these, run asks again.
 func (g *greeter) prepare(sound bool) *exchange {
 	x := &exchange{loads: !g.conns.up(g.script.loadedOn)}
 	if x.trunk, _ = g.trunk(); x.trunk != nil {
@@ -56,7 +56,7 @@ func (g *greeter) prepare(sound bool) *exchange {
 	x.commands = g.questions(x.loads, x.trunk == nil)
 	x.asked, x.sent = g.cfg.Clock()
 	g.now = x.sent
-	if !sound || g.group.Watches() { // the script is not for a slot that moves
+	if !sound || g.group.Watches() { // a slot that moves refuses the script
 		return x
 	}
 	all := []question{g.rehearsal(), g.looking()}
@@ -75,7 +75,7 @@ func (g *greeter) prepare(sound bool) *exchange {
 	return x
 }
 
-// answered takes the answers to an exchange. It returns those to all but the script.
+// answered takes the answers to an exchange. It returns all answers but the one of the script.
 func (g *greeter) answered(x *exchange) []rueidis.RedisResult {
 	if x.trunk != nil {
 		x.results = slices.Concat(x.results[:1], x.infos, x.results[1:])
@@ -110,8 +110,8 @@ func (e *early) take(all []question) (replies [][]rueidis.RedisMessage) {
 	return replies
 }
 
-// run asks questions, and returns the parts of their answers, nil for one that the server has refused, when they
-// were asked, and the first refusal.
+// run asks questions. It returns the parts of each answer (nil for one that the server has refused), when it asked, and
+// the first refusal.
 func (g *greeter) run(what string, all ...question) (replies [][]rueidis.RedisMessage, sent clock.Steady, err error) {
 	if replies := g.early.take(all); replies != nil {
 		return replies, g.early.sent, nil
@@ -133,7 +133,7 @@ func (g *greeter) run(what string, all ...question) (replies [][]rueidis.RedisMe
 	return replies, sent, err
 }
 
-// entries returns the operations of questions. The same call drops old registers before.
+// entries returns the operations of questions. The same call first drops old registers.
 func (g *greeter) entries(all []question) (entries []entry) {
 	if g.cfg.Cap > 0 {
 		entries = append(entries, entry{req: newForget(g.script.registersKey, g.now)})
@@ -154,7 +154,7 @@ func (g *greeter) read(what string, asked []question, entries []entry, message *
 		var r wire.Reply
 		var reader wire.Reader
 		reader.Read(entries[0].req, all.Next(1), &r)
-		g.collect(&r) // an error is that of the registers: acquisitions report it
+		g.collect(&r) // an error concerns the registers: acquisitions report it
 	}
 	replies, first := make([][]rueidis.RedisMessage, len(asked)), error(nil)
 	for i := range asked {
@@ -185,7 +185,7 @@ func (g *greeter) guarding(trust, force bool) question {
 	return question{key, wire.NewGuard(g.script.markerKey, &guard)}
 }
 
-// looking asks what the guard of other clients has left.
+// looking asks for what the guards of other clients have left.
 func (g *greeter) looking() question {
 	return question{"look", wire.NewLook(g.script.markerKey, g.notAfter())}
 }
@@ -196,20 +196,20 @@ func (g *greeter) rehearsal() question {
 }
 
 const (
-	// looksPerList is how many greetings an entry outlives; its votes count for one less.
+	// looksPerList is how many greetings an entry outlives; votes rely on it for one fewer.
 	looksPerList = 3
 	// ListAge is the age of a registration after which votes do not rely on it.
 	ListAge = (looksPerList - 1) * checkEvery
 )
 
-// listLife returns how long an entry stands: for the longest lease after the last vote
-// that may rely on it. The node's clock may run faster than ours, by the bound.
+// listLife returns how long an entry stands: for the longest lease after the last vote that may rely on it. The node's
+// clock may run faster than ours, up to the bound.
 func listLife(guard time.Duration, drift float64) time.Duration {
 	life := guard + looksPerList*checkEvery
 	return life + time.Duration(float64(life)*max(drift, vote.MinDrift))
 }
 
-// listing asks to register the list by the entry that it returns, which adds nothing for a client whose votes are
+// listing asks to register the list, with the entry that it returns. The entry adds nothing if the client's votes are
 // withheld.
 func (g *greeter) listing(votes bool) (question, wire.ListEntry) {
 	e := g.cfg.Lists.Entry(g.cfg.Index)
@@ -217,8 +217,8 @@ func (g *greeter) listing(votes bool) (question, wire.ListEntry) {
 	return question{fmt.Sprint("list", e), wire.NewList(g.script.listsKey, &e, rand.Text(), listLife(g.cfg.Guard, g.cfg.Drift), g.notAfter())}, e
 }
 
-// announcing asks for the lists that other clients announce, and announces that of this one, which it returns: nil
-// if there is nothing to announce.
+// announcing announces this client's list, and asks for the lists that other clients announce. It returns the
+// announcement, nil if there is none.
 func (g *greeter) announcing() (question, *wire.Announcement) {
 	if g.cfg.Lists == nil {
 		return question{}, nil
@@ -230,8 +230,7 @@ func (g *greeter) announcing() (question, *wire.Announcement) {
 	return question{"announce " + own.String(), wire.NewAnnounce(g.script.inUseKey, own, g.notAfter())}, own
 }
 
-// announce warns of other clients' lists that exclude the list of this one. What the node refuses of that
-// changes nothing.
+// announce warns of other clients' lists that exclude the list of this one. A refusal by the node changes nothing.
 func (g *greeter) announce() {
 	q, own := g.announcing()
 	if own == nil {
@@ -250,9 +249,9 @@ func (g *greeter) announce() {
 	}
 }
 
-// enlist registers the list of the Manager, together with the rehearsal. Where votes are withheld, it
-// prolongs what is registered and adds nothing: renewals continue there, and rely on it. While no majority
-// confirms the term of a group, they rely on what was registered before.
+// enlist registers the Manager's list, together with the rehearsal. If votes are withheld, it only prolongs the
+// registration: renewals continue, and rely on it. While no majority confirms the term of a group, renewals rely on the
+// earlier registration.
 func (g *greeter) enlist(votes bool) error {
 	if g.cfg.Lists == nil || g.vote.Unguarded {
 		g.unlist()
@@ -274,7 +273,7 @@ func (g *greeter) enlist(votes bool) error {
 		g.vote.Remembers = sent.Add(g.cfg.Guard + looksPerList*checkEvery)
 	}
 	if votes || a.Refused > 0 {
-		_ = g.cfg.Lists.Listed(g.cfg.Index, e, sent, a) // it withholds votes and nothing else: see unlisted
+		_ = g.cfg.Lists.Listed(g.cfg.Index, e, sent, a) // the error only withholds votes: see unlisted
 	}
 	if !votes {
 		g.unlist()
@@ -289,7 +288,7 @@ func (g *greeter) unlist() {
 	}
 }
 
-// unlisted returns why votes do not count because of the lists of nodes, nil if they do.
+// unlisted returns why the lists of nodes keep votes from counting, nil if votes count.
 func (g *greeter) unlisted() error {
 	if g.cfg.Lists == nil {
 		return nil

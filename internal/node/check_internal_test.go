@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// What a greeting has asked early counts once, and only if all of it is what is to be asked.
+// The early answers of a greeting count once, and only if they cover everything that is to be asked.
 func TestWhatWasAskedEarlyCountsOnlyForTheSameQuestions(t *testing.T) {
 	n := New(Config{Guard: 60e9})
 	g := &n.greeter

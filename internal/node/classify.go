@@ -36,8 +36,8 @@ func classify(err error) (wire.Status, error) {
 	}
 }
 
-// timed returns err, or a Silence if one of our bounds has ended the call. These are half a
-// second and a second, so took is rounded to that: the text of an outage stays the same.
+// timed returns err, or a Silence if one of our bounds has ended the call. The bounds are half a second and a second.
+// took is rounded to these, so that the text of an outage stays the same.
 func timed(err error, took time.Duration) error {
 	var dial *net.OpError
 	switch {
@@ -68,8 +68,8 @@ func noRedis(err error) *wire.ConfigError {
 	return &wire.ConfigError{Problem: fmt.Sprintf("the answer is not Redis's protocol (it begins with %q, as from %s)", rune(first), what), Fix: fix}
 }
 
-// noScript reports whether the server has lost our script. It has not applied the request
-// then, and the request may be sent again after a greeting.
+// noScript reports whether the server has lost our script. The server has then not applied the request, which may be
+// sent again after a greeting.
 func noScript(err error) bool {
 	redis, ok := rueidis.IsRedisErr(err)
 	return ok && redis.IsNoScript()

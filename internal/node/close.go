@@ -7,15 +7,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// closePatience is how long Close goes on without any answer from the node.
+// closePatience is how long Close continues without any answer from the node.
 const closePatience = time.Second
 
-// Close queues the last requests, however many, sends everything that is queued, and then
-// ends the worker and the connection. It goes on while the node makes progress, until ctx
-// ends. It abandons a node that answers nothing for a second, or cannot be reached. It
-// sends no more acquisitions. Requests that remain are answered NotApplied, and the one batch
-// on its way Unknown. Close returns when Run has returned; false means that a request was
-// left without an answer.
+// Close queues the last requests, however many, sends everything that is queued, and then ends the worker and the
+// connection. It continues while the node makes progress, until ctx ends. It abandons a node that answers nothing for a
+// second, or cannot be reached. It sends no more acquisitions. Remaining requests are answered NotApplied, and the
+// batch on its way Unknown. Close returns when Run has returned; false means that a request was left without an answer.
 func (n *Node) Close(ctx context.Context, last []*wire.Request, to Receiver) bool {
 	n.lanes.leave(last, to)
 	inTime := true

@@ -72,7 +72,7 @@ func TestACloseThatIsCutShortReportsItAndAnswersEverything(t *testing.T) {
 	assert.False(t, n.Post(req, &answers), "closed")
 }
 
-// Close goes on although the batches together take longer than its patience.
+// Close continues although the batches together take longer than its patience.
 func TestCloseGoesOnWhileTheNodeMakesProgress(t *testing.T) {
 	const locks = 60_000
 	server := redistest.Start(t, 1)[0]

@@ -11,18 +11,18 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Cluster is a cluster of which several Nodes are slots. It asks the seeds for all of them, and has the connections to the
-// masters, which they share.
+// Cluster is a Redis cluster; several Nodes are slots of it. It asks the seeds on behalf of all these Nodes, and has
+// the connections to the masters, which the Nodes share.
 type Cluster struct {
 	cancel   context.CancelFunc
 	conns    conns // to the seeds
 	seeds    *master.Cluster
 	requests trunks
 	wakeUps  trunks
-	builder  rueidis.Client // of commands; it is never dialled
+	builder  rueidis.Client // builds commands; it is never dialled
 }
 
-// NewCluster returns the cluster of this many Nodes. option is that of one of them. Nothing is sent before Run.
+// NewCluster returns a cluster for this many Nodes. option is the option of one of them. Nothing is sent before Run.
 func NewCluster(option *rueidis.ClientOption, nodes int) *Cluster {
 	c := &Cluster{}
 	life, cancel := context.WithCancel(context.Background())
@@ -45,15 +45,15 @@ func NewCluster(option *rueidis.ClientOption, nodes int) *Cluster {
 	return c
 }
 
-// serverOption returns the option of a connection to one server of the cluster that a node with the option own is a slot of.
+// serverOption returns the option of a connection to one server of the cluster. own is the option of a node.
 func serverOption(own *rueidis.ClientOption, addr string) rueidis.ClientOption {
 	o := *own
 	o.InitAddress = []string{addr}
 	return o
 }
 
-// client returns the client of a node, which dials the master of its group and shares the connection. worker is whether its
-// dials set the term.
+// client returns the client of a node, which dials the master of its group and shares the connection. worker tells
+// whether its dials set the term.
 func (c *Cluster) client(life context.Context, of *trunks, group *master.Group, worker bool, watch func(net.Conn) net.Conn) rueidis.Client {
 	return &trunkClient{Client: c.builder, life: life, dial: group.Dial(of.dial, worker), watch: watch}
 }
@@ -75,7 +75,7 @@ func (c *Cluster) of() *master.Cluster {
 	return c.seeds
 }
 
-// Run asks until Close. It must be called once.
+// Run asks the seeds until Close. It must be called once.
 func (c *Cluster) Run() { c.seeds.Run() }
 
 // Close ends Run and the connections to the seeds. The Nodes must be closed before.
@@ -87,7 +87,7 @@ func (c *Cluster) Close() {
 	c.builder.Close()
 }
 
-// asideOption returns the option of a connection that only asks who the master of the node with the option own is. The
+// asideOption returns the option of a connection that only asks for the master of a node; own is the node's option. The
 // worker does not notice its end, and hangUp leaves it alone.
 func asideOption(life context.Context, own *rueidis.ClientOption, o rueidis.ClientOption, c *conns) rueidis.ClientOption {
 	o.AlwaysRESP2 = own.AlwaysRESP2
@@ -95,8 +95,8 @@ func asideOption(life context.Context, own *rueidis.ClientOption, o rueidis.Clie
 	return requiredOptions(life, o, c.watchAside)
 }
 
-// ClusterMembers asks the addresses in an option, one after the other, for the nodes of their cluster, and returns the
-// addresses of all that are known, masters first.
+// ClusterMembers asks the addresses in an option, one after the other, for the nodes of their cluster. It returns the
+// addresses of all known nodes, masters first.
 func ClusterMembers(ctx context.Context, own rueidis.ClientOption) (addrs []string, err error) {
 	life, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -14,8 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A server says that it is full. It does not have to wait for the next greeting, which
-// comes within 10 s.
+// A server that reports that it is full does not wait for the next greeting, which comes within 10 s.
 func TestAnErrorOfAFullServerDropsOldRegistersAtOnce(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := greeted(t, server.Addr())
@@ -29,8 +28,8 @@ func TestAnErrorOfAFullServerDropsOldRegistersAtOnce(t *testing.T) {
 	assert.Eventually(t, func() bool { return server.MustDo("ZCARD", wire.RegistersKey("p:")) == int64(0) }, 7*time.Second, time.Millisecond)
 }
 
-// A user may drop registers and may not raise the base. Without the base a later token could
-// be lower than that of a register that was dropped.
+// A user may have the right to drop registers but not to raise the base. Without the base, a later token could be lower
+// than a dropped register.
 func TestNoRegisterIsDroppedWhereTheBaseCannotBeRaised(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	server.MustDo("ACL", "SETUSER", "u", "on", ">word", "~*", "&*", "+@all", "-set")

@@ -12,10 +12,10 @@ import (
 // Config configures a Node.
 type Config struct {
 	Index  int                  // the node's index in the list
-	First  int                  // how many nodes the Manager has in other lists before it
+	First  int                  // how many nodes the Manager has in earlier lists
 	Option rueidis.ClientOption // as the user gave it; Refuse must have found nothing
 	Prefix string               // of all keys
-	// Cluster asks who owns the node's slot, with those of others; nil if the node asks for itself.
+	// Cluster asks which server owns the node's slot, along with other slots; nil if the node asks for itself.
 	Cluster *Cluster
 	// Clock returns an instant of the client's validity clock and of its steady one, both
 	// of the same moment. Requests expire by the steady one.
@@ -33,8 +33,7 @@ type Config struct {
 	// Rollout lets clients without the guard vote, until a client with the guard has no
 	// Rollout.
 	Rollout bool
-	// Lists compares the nodes of this client with those of the others; nil for no
-	// comparison.
+	// Lists compares the nodes of this client with the nodes of the others; nil for no comparison.
 	Lists Lists
 	// StepQuarantine is how long the node's votes do not count after its clock was
 	// stepped forward: the longest lease that any client may hold on it.
@@ -46,10 +45,9 @@ type Config struct {
 	// OnHealth is called after the first greeting, and on every change of the node's
 	// health after it. Called in the worker's goroutine; it must not block.
 	OnHealth func(index int, h Health)
-	// OwnStep reports whether the node's clock made the step that was found at since
-	// (steady clock), and whether that answer is final. Otherwise it was the clock of this
-	// process, and all nodes seem to be stepped. The guard's marker reports only a step of
-	// the node's clock to other clients. Nil means that no step is the node's own. Called
+	// OwnStep reports whether the node's clock made the step that was found at since (steady clock), and whether that
+	// answer is final. Otherwise the clock of this process made the step, and all nodes seem to be stepped. The guard's
+	// marker reports only a step of the node's clock to other clients. Nil means that no step is the node's own. Called
 	// in the worker's goroutine; it must not block.
 	OwnStep func(index int, since clock.Steady) (own, sure bool)
 	// OnClockStep is called when a step of the node's clock is found; by is the most that
@@ -67,9 +65,8 @@ type Config struct {
 	OnSubscribed func(index int)
 }
 
-// Lists compares the nodes of a Manager with those of other clients. A node asks it what
-// to register, and gives it the answer. Its methods are called in the workers' goroutines
-// and must not block.
+// Lists compares the nodes of a Manager with the nodes of other clients. A node asks it what to register, and gives it
+// the answer. Its methods are called in the workers' goroutines and must not block.
 type Lists interface {
 	// Entry returns what node i registers now.
 	Entry(i int) wire.ListEntry
@@ -78,18 +75,18 @@ type Lists interface {
 	Listed(i int, e wire.ListEntry, sent clock.Steady, a wire.ListAnswer) error
 	// Gone records that node i is not connected, or may not vote.
 	Gone(i int)
-	// Votes returns why the votes of node i do not count: ErrConnecting for what passes in
-	// a moment, a ConfigError for a refusal; nil if they count.
+	// Votes returns why the votes of node i do not count: ErrConnecting for a reason that passes in a moment, a
+	// ConfigError for a refusal; nil if they count.
 	Votes(i int) error
-	// Bind records that the clients of node i have the guard, and this one has not: until then, none
-	// of its votes count on any node. err says so.
+	// Bind records that the other clients of node i have the guard, and this one does not. Before the instant until,
+	// none of its votes count on any node; err is the reason.
 	Bind(i int, until clock.Steady, err *wire.ConfigError)
-	// Stale reports whether node i has to be asked again at once.
+	// Stale reports whether node i must be asked again at once.
 	Stale(i int) bool
-	// Announcement returns what to announce on node i, which is the server with this run_id: nil if the client
-	// has asked for no lease.
+	// Announcement returns what to announce on node i, which is the server with this run_id; nil if the client has not
+	// asked for a lease.
 	Announcement(i int, runID string) *wire.Announcement
-	// Announced takes what node i shows when this client announces own, and until when each of it stands. It
+	// Announced takes the lists that node i shows when this client announces own, and when each of them ends. It
 	// returns a warning, nil for none.
 	Announced(i int, own *wire.Announcement, all map[string]clock.Steady) error
 }

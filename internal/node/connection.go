@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// conns are the connections of a node to its server, and to those that choose the server.
+// conns are the connections of a node: to its server, and to the servers that choose it.
 type conns struct {
 	life context.Context // of the node
 	wake func()          // the worker
@@ -37,9 +37,8 @@ func (c *conns) begin(life context.Context, wake func()) {
 	c.life, c.wake, c.open = life, wake, map[*watchedConn]struct{}{}
 }
 
-// cut closes all connections when the node is cut off. It does not reset them: the kernel may
-// go on sending what was written, such as the releases of Close, and no later connection could
-// overtake them.
+// cut closes all connections when the node is cut off. It does not reset them: the kernel may still send written data,
+// such as the releases of Close, and no later connection could overtake that data.
 func (c *conns) cut() {
 	c.mu.Lock()
 	all := slices.Collect(maps.Keys(c.open))
@@ -49,8 +48,7 @@ func (c *conns) cut() {
 	}
 }
 
-// raw returns the connection below TLS. Closing that one does not wait for a close
-// message.
+// raw returns the connection below TLS. Closing it does not wait for a close message.
 func raw(conn net.Conn) net.Conn {
 	if over, ok := conn.(*tls.Conn); ok {
 		return over.NetConn()
@@ -58,11 +56,10 @@ func raw(conn net.Conn) net.Conn {
 	return conn
 }
 
-// abandon resets a connection, so that data which was written and has not arrived never
-// will. After an ordinary close the kernel would send that data again for minutes: an
-// acquisition could arrive after the release that went over the next connection, and lock
-// for no lease. Nothing is lost by the reset: a request without an answer does not count
-// as done, and important requests are sent again.
+// abandon resets a connection, so that data which was written and has not arrived never will. After an ordinary close
+// the kernel would send that data again for minutes: an acquisition could arrive after the release that went over the
+// next connection, and make a lock without a lease. Nothing is lost by the reset: a request without an answer does not
+// count as done, and important requests are sent again.
 func abandon(conn net.Conn) error {
 	conn = raw(conn)
 	if tcp, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
@@ -78,8 +75,8 @@ func (c *conns) watch(conn net.Conn) net.Conn { return c.register(conn, c.dialed
 // worker is not notified of its end.
 func (c *conns) watchSubscriber(conn net.Conn) net.Conn { return c.register(conn, 0, false) }
 
-// watchAside registers a connection that only asks who the master is. The worker is not
-// notified of its end, and hangUp leaves it alone.
+// watchAside registers a connection that only asks for the master. The worker is not notified of its end, and hangUp
+// leaves it alone.
 func (c *conns) watchAside(conn net.Conn) net.Conn { return c.register(conn, 0, true) }
 
 func (c *conns) register(conn net.Conn, number uint64, aside bool) net.Conn {
@@ -115,8 +112,8 @@ func (c *conns) hangUp() {
 	}
 }
 
-// peek reports of the worker's connection whether an answer lies in its socket, which this process has not had the
-// CPU to read, and whether it has ended.
+// peek reports whether the socket of the worker's connection has an answer that this process has not had the CPU to
+// read, and whether the connection has ended.
 func (c *conns) peek() (unread, ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,16 +135,16 @@ type watchedConn struct {
 	net.Conn
 	conns  *conns
 	number uint64 // 0 for all but the worker's
-	aside  bool   // it goes to those who choose the master, not to the master
+	aside  bool   // it goes to a server that chooses the master, not to the master
 	heard  bool   // something has arrived; used only by the goroutine that reads
 }
 
-// Read explains an alert of TLS, and the end of a connection over which nothing has ever arrived: a
-// server that speaks TLS at its port ends one that begins otherwise, and says nothing.
+// Read explains a TLS alert, and the end of a connection over which nothing has ever arrived: a server that speaks TLS
+// at its port silently ends a connection that begins without TLS.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.SetReadDeadline(time.Now().Add(lastLook)) == nil {
-		n, err = c.Conn.Read(p) // this process may be late itself: what has come is read
+		n, err = c.Conn.Read(p) // this process may be late itself: read what has arrived
 	}
 	_, secure := c.Conn.(*tls.Conn)
 	c.heard = c.heard || n > 0 || secure
@@ -160,8 +157,8 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write explains an alert of TLS as Read does. A write may meet the end of the connection before a
-// read has met the alert, which the kernel still has.
+// Write explains a TLS alert as Read does. A write may find the connection ended before a read has found the alert,
+// which the kernel still has.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	ended := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -174,12 +171,12 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lastLook is how long past its deadline a connection is read for what has already come.
+// lastLook is how long past its deadline a connection is read for data that has already arrived.
 const lastLook = time.Millisecond
 
-// alertTimeout is how long a connection over which a write has failed is read for an alert. If it has
-// ended, the read ends at once. The bound is for a process that is late between the two: a read whose
-// deadline has passed looks at nothing.
+// alertTimeout is how long a connection over which a write has failed is read for an alert. If it has ended, the read
+// ends at once. The bound is for a process that is late between write and read: a read after its deadline returns
+// nothing.
 const alertTimeout = time.Second
 
 // Close ends the connection. rueidis calls it whatever the cause: no answer in time, an

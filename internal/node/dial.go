@@ -38,7 +38,7 @@ func IsSocket(addr string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(addr, socketScheme), "/")
 }
 
-// Dial connects to a host and port, with TLS if there is a configuration of it, or to a Unix socket.
+// Dial connects to a host and port, with TLS if config is set, or to a Unix socket.
 func Dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 	switch {
 	case IsSocket(addr):
@@ -50,8 +50,8 @@ func Dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 	}
 }
 
-// dialTLS is tls.Dialer, which does not say whether the connection or the handshake has
-// failed. A Redis that speaks no TLS does not answer a handshake: it waits for a line feed.
+// dialTLS does what tls.Dialer does, and also reports whether the connection or the handshake has failed. A Redis
+// without TLS does not answer a handshake: it waits for a line feed.
 func dialTLS(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
@@ -82,8 +82,8 @@ func dialTLS(ctx context.Context, addr string, d *net.Dialer, config *tls.Config
 	}
 }
 
-// refusedTLS explains an alert by which the server ends TLS. In TLS 1.3 it comes after the handshake
-// of the client, so it is the first answer that is read.
+// refusedTLS explains an alert with which the server ends TLS. In TLS 1.3 the alert follows the handshake of the
+// client, so it is the first answer that is read.
 func refusedTLS(err error) error {
 	var alert *net.OpError
 	if !errors.As(err, &alert) || alert.Op != "remote error" {
@@ -93,7 +93,7 @@ func refusedTLS(err error) error {
 		Fix: "if it asks for a client certificate, set TLSConfig.Certificates to one that its tls-ca-cert-file trusts; otherwise match its tls-protocols and tls-ciphers"}
 }
 
-// dialFailed returns the error of a dial, with what to do about it where the error does not say so.
+// dialFailed returns the error of a dial, with a remedy if the error names none.
 func dialFailed(err error, bound time.Duration) error {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError

@@ -59,8 +59,8 @@ func heals(locks []string, ms string, notAfter time.Duration) *wire.Request {
 	return all
 }
 
-// A server may be frozen anywhere, also between a script's reading of the clock and its
-// write to a lock. When the server continues, the lock's time is over.
+// A server may freeze anywhere, even between a script's read of the clock and its write to a lock. When the server
+// continues, the lock's time has expired.
 func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 	t.Parallel()
 	const (
@@ -84,7 +84,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 			}
 			return heals(missing, ms, now+life/4)
 		},
-		"wait": func(now time.Duration) *wire.Request { // an acquire would be the lean script's
+		"wait": func(now time.Duration) *wire.Request { // the lean script would run an acquire
 			return acquisition(fmt.Sprint("p:", made.Add(1)), ownerA, now+life/4, func(a *wire.Acquisition) {
 				a.Value, a.KeyTTL = wire.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<14)), ms // large, so that 32 of them take a script a while
 				a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5"

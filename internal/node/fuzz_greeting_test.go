@@ -192,7 +192,7 @@ func FuzzGreeting(f *testing.F) {
 			*drawn = draw(&input, 0)
 		}
 		rehearsal := g.rehearsal
-		if !guarded && rehearsal.isArray() && len(rehearsal.parts) == 3 && rehearsal.parts[1].isText() { // it looks for a marker in the same call
+		if !guarded && rehearsal.isArray() && len(rehearsal.parts) == 3 && rehearsal.parts[1].isText() { // the same call looks for a marker
 			said := rehearsal.parts
 			rehearsal = array(said[0], bulk(said[1].text+"*"), said[2], array(number(0), number(0), bulk(""), number(0)))
 		}

@@ -68,7 +68,7 @@ type reading struct {
 // isNumber reports whether the answer is a small number.
 func (a reading) isNumber() bool { return strings.IndexByte("012-", a.code) >= 0 }
 
-// number returns the number that the answer is.
+// number returns the answer as a number.
 func (a reading) number() int64 {
 	if a.code == '-' {
 		return -1
@@ -368,10 +368,10 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 	}
 }
 
-// aTicket is what a member of a queue looks like that is a ticket.
+// aTicket matches a member of a queue that is a ticket.
 var aTicket = regexp.MustCompile(`^[0-9a-f]{32}[1-9][0-9]{0,2}(s|p[1-9][0-9]{0,8})?$`)
 
-// checkTickets checks what a reply says of the queue, and removes that from the parts.
+// checkTickets checks the tickets in a reply, and removes them from the parts.
 func checkTickets(t *testing.T, r *wire.Reply, parts *[]shape, said string) {
 	want := []wire.Ticket(nil)
 	if last := len(*parts) - 1; last == 0 || last == 2 {
@@ -390,7 +390,7 @@ func checkTickets(t *testing.T, r *wire.Reply, parts *[]shape, said string) {
 	}
 }
 
-// checkReaders checks what a reply says of the readers of a lock.
+// checkReaders checks the readers of a lock in a reply.
 func checkReaders(t *testing.T, r *wire.Reply, parts []shape, said string) {
 	if (r.Readers != nil) != (len(parts) > 0) {
 		t.Errorf("readers %v: %s", r.Readers, said)

@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// greeter prepares a connection for use, and knows what that has found: which server it is, and
-// why its votes may not count.
+// greeter prepares a connection for use, and keeps the findings: which server it is, and why its votes may not count.
 type greeter struct {
 	*link
 	script     script
@@ -24,18 +23,18 @@ type greeter struct {
 
 	identity  Identity
 	warning   error  // a problem that does not keep the node from voting
-	marker    string // what the restart guard's marker says, "" before the first greeting
+	marker    string // the restart guard's marker, "" before the first greeting
 	named     bool   // the node has an identity for lists of nodes
 	oneServer oneServer
 	joined    uint64    // the newest connection whose trunk has given the node its scripts
-	along     *exchange // of a check whose answers came with those to a batch, nil for none
-	early     early     // what the greeting under way has asked together with INFO
+	along     *exchange // a check whose answers came together with a batch's, nil for none
+	early     early     // what the present greeting has asked together with INFO
 }
 
-// greet prepares a connection for use. err is why no request may use the connection;
-// withheld is why votes may not use it when other requests may. A connection is sound if it has passed a
-// greeting whose votes count: then everything is asked at once, because the renewals wait for each answer. No
-// exchange has a bound but that of its socket: a process that is late itself must not give up what it can read.
+// greet prepares a connection for use. err is why no request may use the connection; withheld is why votes may not use
+// it when other requests may. A connection is sound if it has passed a greeting whose votes count. Then greet asks
+// everything at once, because the renewals wait for each answer. Only the socket bounds an exchange: a process that is
+// late itself must not give up an answer that it can read.
 func (g *greeter) greet(sound bool) (withheld, err error) {
 	if err := g.join(); err != nil {
 		return nil, refusal("greeting", timed(err, maxDial))
@@ -48,7 +47,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	}
 	results, sent := g.answered(x), x.sent
 	defer func() { g.along, g.early = nil, early{} }()
-	const load = 4 // from here on: the scripts, if they are loaded, and the question for a move of the slot
+	const load = 4 // from here on: the scripts, if they are loaded, and CLUSTER NODES
 	g.now = x.received
 	if err := g.heard(x, results[0]); err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	return cmp.Or(several, withheld, unloaded, unlooked), nil
 }
 
-// heard takes whether there was an answer. It must come from the server that has answered INFO.
+// heard notes whether an answer came. The answer must come from the server that has answered INFO.
 func (g *greeter) heard(x *exchange, first rueidis.RedisResult) error {
 	if first.NonRedisError() != nil {
 		return nil
@@ -108,8 +107,8 @@ func (g *greeter) heard(x *exchange, first rueidis.RedisResult) error {
 	return nil
 }
 
-// join makes the greeting go over a connection that has not been hung up. A node that shares one gets its share, with the scripts
-// that were loaded over it. If they could not be loaded, the greeting tries again, and says why.
+// join makes the greeting use a connection that has not been hung up. A node that shares a connection gets its share,
+// with the scripts that were loaded over it. If they could not be loaded, the greeting tries again, and reports why.
 func (g *greeter) join() error {
 	t, err := g.trunk()
 	connection := g.conns.dialed.Load()
@@ -127,7 +126,7 @@ func (g *greeter) join() error {
 	return nil
 }
 
-// infos returns the commands whose answers identify reads.
+// infos returns the commands whose answers the function identify reads.
 func infos(b rueidis.Builder) rueidis.Commands {
 	return rueidis.Commands{
 		b.Info().Section("server").Build(),
@@ -136,7 +135,7 @@ func infos(b rueidis.Builder) rueidis.Commands {
 	}
 }
 
-// questions returns what a greeting asks at first. A connection that has loaded the scripts is asked for less.
+// questions returns the first commands of a greeting. A connection that has loaded the scripts needs fewer.
 func (g *greeter) questions(loads, info bool) rueidis.Commands {
 	b := g.client.B()
 	commands := rueidis.Commands{b.Time().Build()}
@@ -152,8 +151,8 @@ func (g *greeter) questions(loads, info bool) rueidis.Commands {
 	return commands
 }
 
-// looked takes the answer to CLUSTER NODES, if the group's slot is watched. Without the right to it, only votes are
-// withheld.
+// looked takes the answer to CLUSTER NODES, if the group's slot is watched. Without the right to this command, only
+// votes are withheld.
 func (g *greeter) looked(results []rueidis.RedisResult, asked clock.Validity, took time.Duration) (withheld, err error) {
 	if len(results) == 0 {
 		return nil, nil
@@ -170,9 +169,9 @@ func (g *greeter) looked(results []rueidis.RedisResult, asked clock.Validity, to
 	return nil, err
 }
 
-// loaded takes the digests of the scripts, if the exchange has loaded them, and returns the other results. A server that
-// loses a script says so to the call that needs it. A user who may not load them any more continues with what
-// the server has: only votes are withheld.
+// loaded takes the digests of the scripts, if the exchange has loaded them, and returns the other results. A server
+// that loses a script reports it to the call that needs it. A user who may no longer load the scripts continues with
+// those on the server: only votes are withheld.
 func (g *greeter) loaded(x *exchange, results []rueidis.RedisResult, connection uint64) (rest []rueidis.RedisResult, withheld, err error) {
 	defer func() { g.script.lean.rests = false }()
 	if !x.loads {
@@ -190,7 +189,7 @@ func (g *greeter) loaded(x *exchange, results []rueidis.RedisResult, connection 
 	return nil, nil, err
 }
 
-// explained returns why a greeting has failed: a script that is missing could not be loaded.
+// explained returns why a greeting has failed. A missing script is one that could not be loaded.
 func explained(err, unloaded error) error {
 	if unloaded != nil && noScript(err) {
 		return unloaded
@@ -198,9 +197,8 @@ func explained(err, unloaded error) error {
 	return err
 }
 
-// admitted checks the node with the Manager, the restart guard, the lists of other clients
-// and the script. An operation that the server refuses withholds votes and nothing else: a
-// check must not end a lease by needing more than its renewals do.
+// admitted checks the node with the Manager, the restart guard, the lists of other clients and the script. An operation
+// that the server refuses only withholds votes: a check must not end a lease by needing more than its renewals do.
 func (g *greeter) admitted() (withheld, err error) {
 	if g.cfg.Admit != nil {
 		if g.warning, err = g.cfg.Admit(g.cfg.Index, g.identity); err != nil {
@@ -213,7 +211,7 @@ func (g *greeter) admitted() (withheld, err error) {
 	if withheld, err = refused(g.guard()); err != nil {
 		return nil, err
 	}
-	if g.group.Moving() { // neither votes nor scripts, most of which a half-moved slot refuses
+	if g.group.Moving() { // no votes, and no scripts: a half-moved slot refuses most of them
 		g.withdraw()
 		g.unlist()
 		return withheld, nil
@@ -261,9 +259,8 @@ func refusal(what string, err error) error {
 	return err
 }
 
-// suits returns why a server cannot be this node, nil if it can. A server is away if another
-// one is the master, or will be: if it is not the master of its group, or a replica at the
-// address of a former master.
+// suits returns why a server cannot be this node, nil if it can. A server is away if another one is the master, or will
+// be: it isn't the master of its group, or it is a replica at the address of a former master.
 func (g *greeter) suits(id Identity) error {
 	if g.group == nil {
 		err := id.Check()
@@ -300,12 +297,12 @@ func (g *greeter) command(sent string, entries []entry, part *call) rueidis.Comp
 	return g.script.call(g.client, g.cfg.Index, g.head(sent), entries, part)
 }
 
-// askCommand makes the call for the questions of a greeting or a check, with the companions of all: a read needs them.
+// askCommand makes the call for the questions of a greeting or a check. It carries the companions, which a read needs.
 func (g *greeter) askCommand(sent clock.Steady, entries []entry) rueidis.Completed {
 	return g.command(wire.Micros(sent), entries, &call{locks: len(entries), whole: true})
 }
 
-// head returns what a call that is sent then carries.
+// head returns the part of a call that differs from call to call. sent is when it is sent.
 func (g *greeter) head(sent string) head {
 	marker := g.marker
 	if g.mayVote() != nil {
@@ -314,7 +311,7 @@ func (g *greeter) head(sent string) head {
 	return head{g.meter.text, sent, marker, g.subscribed()}
 }
 
-// others returns what is decided elsewhere about the node's votes.
+// others returns the decisions of other parts about the node's votes.
 func (g *greeter) others() vote.Others {
 	return vote.Others{Term: g.group.Votes(), Lists: g.unlisted()}
 }

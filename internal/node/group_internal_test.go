@@ -273,7 +273,7 @@ func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 	require.NoError(t, withheld, "a client of an old term starts no quarantine")
 }
 
-// Keys have left the slot, and an answer shows it. If the move is taken back, nothing else does.
+// Keys have left the slot, and an answer shows it. If the move is taken back, nothing else shows it.
 func TestAnAnswerFromAHalfMovedSlotEndsTheVotes(t *testing.T) {
 	for _, text := range []string{"TRYAGAIN Multiple keys request", "ASK 1 a:1", "Script attempted to access a non local key in a cluster node",
 		"Attempted to access a non local key in a cluster node script: on @user_script:40."} { // of Valkey 9
@@ -297,7 +297,7 @@ func TestAnOldServerIsRefusedAtTheGreeting(t *testing.T) {
 	for _, option := range []rueidis.ClientOption{{InitAddress: []string{"a:1"}}, masterSet} {
 		n := voting(t, option, "")
 		require.ErrorContains(t, n.greeter.suits(Identity{Version: "6.0.16", Role: "master"}), `server is Redis "6.0.16", and locks need 7.0 or later`)
-		for _, version := range []string{"7.0.15", "7.2.4", ""} { // the second is the one of every Valkey
+		for _, version := range []string{"7.0.15", "7.2.4", ""} { // every Valkey reports the second
 			require.NoError(t, n.greeter.suits(Identity{Version: version, Role: "master"}))
 		}
 	}

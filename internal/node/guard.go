@@ -13,10 +13,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// guard runs the restart guard and records the quarantine. If the guard cannot work, only
-// votes are withheld: the guard protects votes, and leases that are held on the node
-// stay. To refuse the node as a whole would lose every lease when somebody changes the
-// policy of all nodes.
+// guard runs the restart guard and records the quarantine. If the guard cannot work, only votes are withheld: the guard
+// protects votes, and leases that are held on the node stay. Refusing the node as a whole would lose every lease when
+// an operator changes the policy of all nodes.
 func (g *greeter) guard() (withheld, err error) {
 	if g.vote.Unguarded = g.group.Unconfirmed() || g.group.Moving(); g.vote.Unguarded {
 		return nil, nil // no vote counts now, and a client of an old term starts no quarantine
@@ -60,7 +59,7 @@ func (g *greeter) guard() (withheld, err error) {
 		return nil, nil // our clock already counts its quarantine
 	}
 	g.marker = marker
-	now := time.Duration(g.now) + g.meter.offset.Low() // of the node's clock
+	now := time.Duration(g.now) + g.meter.offset.Low() // on the node's clock
 	g.vote.Marked(g.mono(), stop, now.Microseconds(), wire.ErrQuarantined)
 	return nil, nil
 }
@@ -104,8 +103,8 @@ func (g *greeter) runGuard(trust, force bool) (stop, agreed int64, marker string
 	return stop, agreed, marker, err
 }
 
-// compare looks at what the clients with the guard have left on the node, for a client
-// without it, and writes nothing.
+// compare reads, for a client without the guard, what the clients with the guard have left on the node. It writes
+// nothing.
 func (g *greeter) compare() (withheld, err error) {
 	replies, _, err := g.run("script", g.rehearsal(), g.looking())
 	if err != nil {
@@ -131,7 +130,7 @@ func (g *greeter) compare() (withheld, err error) {
 	return reason, nil
 }
 
-// warn adds a warning to those of the Manager. It runs at a greeting.
+// warn adds a warning to the Manager's warnings. It runs at a greeting.
 func (g *greeter) warn(warning error) {
 	if g.warning != nil {
 		warning = fmt.Errorf("%w; %w", g.warning, warning)
@@ -139,10 +138,9 @@ func (g *greeter) warn(warning error) {
 	g.warning = warning
 }
 
-// withdraw makes the marker name no server, while keys of the slot are leaving it: so no other client votes by
-// it either when the move is taken back, and the next one to connect starts a quarantine. It is one command,
-// because the half-moved slot refuses a script that names a key which is not there. If it fails, this
-// client at least writes a new marker.
+// withdraw makes the marker name no server while keys are leaving the slot. If the move is taken back, no other client
+// votes by this marker either, and the next one to connect starts a quarantine. withdraw sends one command, because the
+// half-moved slot refuses a script that names a missing key. If it fails, this client at least writes a new marker.
 func (g *greeter) withdraw() {
 	if g.marker != "" {
 		g.client.Do(context.Background(), g.client.B().Set().Key(g.script.markerKey).Value("moved."+g.marker).Build())

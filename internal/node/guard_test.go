@@ -86,7 +86,7 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "extended anyway")
 }
 
-// A node that may evict gives no vote, although it knows the marker.
+// A node that may evict does not vote, although it knows the marker.
 func TestARaiseIsRefusedWhereVotesAreWithheld(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := run(t, node.Config{

@@ -12,7 +12,7 @@ import (
 type Health struct {
 	Err         error     // why it cannot; nil when it may, or will after the quarantine
 	Withheld    bool      // Err keeps it only from voting: it is connected
-	Quarantined time.Time // when its votes count again; zero for now
+	Quarantined time.Time // when its votes count again; zero if they count now
 	Reason      error     // of the quarantine; nil without one
 	Warning     error     // a problem that does not keep it from voting; nil for none
 	Identity    Identity
@@ -24,10 +24,10 @@ func (h Health) QuarantineLeft() time.Duration {
 	return max(time.Until(h.Quarantined), 0)
 }
 
-// up reports whether the node is connected, as far as is known.
+// up reports whether the node was connected at the last report.
 func (h Health) up() bool { return h.Err == nil || h.Withheld }
 
-// text returns the text of an error, "" for nil, without what changes from check to check.
+// text returns the text of an error, "" for nil, without the part that changes from check to check.
 func text(err error) string {
 	if err == nil {
 		return ""

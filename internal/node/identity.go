@@ -24,7 +24,7 @@ type Identity struct {
 	Unchecked error
 }
 
-// replica reports whether the server says that it is no master.
+// replica reports whether the server names a role other than master.
 func (id Identity) replica() bool { return id.Role != "" && id.Role != "master" }
 
 // Check returns why such a node cannot vote, nil if it can.

@@ -26,14 +26,14 @@ const (
 	purgeEvery = 10 * time.Millisecond
 )
 
-// Receiver receives the replies to posted requests. Receive is called in the worker's
-// goroutine, or in that of a caller of Post. So it must not block, and Post must not be
-// called with a lock held that Receive takes. The reply is valid during the call.
+// Receiver receives the replies to posted requests. Receive is called in the worker's goroutine, or in the goroutine of
+// a caller of Post. So it must not block, and Post must not be called with a lock held that Receive takes. The reply is
+// valid during the call.
 type Receiver interface {
 	Receive(node int, req *wire.Request, reply *wire.Reply)
 }
 
-// Posting is a request, and who receives its answer.
+// Posting is a request and the receiver of its answer.
 type Posting struct {
 	Req *wire.Request
 	To  Receiver
@@ -46,7 +46,7 @@ type entry struct {
 	resent bool // it was sent before, and was certainly not applied
 	again  bool // it was sent before, and may have been applied
 
-	declined bool // the usual script runs it: the lean way has left it to that
+	declined bool // the lean way has left it to the usual script
 
 	flushed uint8 // how often the server had lost the script
 }
@@ -54,16 +54,16 @@ type entry struct {
 // asks reports whether the request asks for a lock.
 func (e entry) asks() bool { return e.req.Kind == wire.Acquire }
 
-// lanes hold the requests that wait for the worker. Requests that keep or release a lease
-// go before those that messages have caused, and these before acquisitions: neither a flood
-// of messages nor a burst of acquisitions must cost a lease that is held.
+// lanes hold the requests that wait for the worker. Requests that keep or release a lease go first, then requests that
+// messages have caused, then acquisitions: neither a flood of messages nor a burst of acquisitions must cost a lease
+// that is held.
 type lanes struct {
 	index  int // of the node
 	steady func() clock.Steady
 	signal chan struct{} // capacity 1: there is something to do; never closed
 	pace   pace          // used only by the worker
 
-	batches atomic.Uint64 // that were answered: the node makes progress
+	batches atomic.Uint64 // answered batches: the node makes progress
 
 	mu          sync.Mutex
 	urgent      []entry
@@ -94,8 +94,9 @@ func (l *lanes) post(all []Posting) (taken int) {
 	return taken
 }
 
-// queue puts an entry into its lane, unless the lane refuses it: that of messages when Close has begun, too many wait
-// or one waits for the same ticket, that of acquisitions when too many wait and none of them has expired. l.mu is held.
+// queue puts an entry into its lane, unless the lane refuses it. The lane of messages refuses when Close has begun, too
+// many wait or one waits for the same ticket; the lane of acquisitions when too many wait and none has expired. l.mu is
+// held.
 func (l *lanes) queue(e entry, expired *[]entry) bool {
 	switch req := e.req; {
 	case l.closed:
@@ -133,7 +134,7 @@ func (l *lanes) purge() (expired []entry) {
 	return expired
 }
 
-// split moves the entries that leave out of all. Both parts keep their order, and rest has the array of all.
+// split separates the entries that leave from the rest. Both parts keep their order, and rest reuses the array of all.
 func split(all []entry, leaves func(entry) bool) (rest, out []entry) {
 	rest = slices.DeleteFunc(all, func(e entry) bool {
 		gone := leaves(e)
@@ -164,15 +165,15 @@ func (l *lanes) requeue(entries []entry) {
 	l.mu.Unlock()
 }
 
-// rejected collects the requests that take answers without sending them.
+// rejected collects the requests that the method take answers without sending them.
 type rejected struct {
 	expired, withdrawn, barred, closing []entry
 	undone                              []entry
 }
 
-// take moves requests from the front of the lanes into the batch, and returns it. It answers at
-// once requests that expired or were withdrawn, and votes while the node is closing or must not vote: barred says
-// why, nil if it may. Without votes, acquisitions stay in their lane.
+// take moves requests from the front of the lanes into the batch, and returns it. It answers expired and withdrawn
+// requests at once, and also votes while the node is closing or must not vote; barred is the reason, nil if it may.
+// Without votes, acquisitions stay in their lane.
 func (l *lanes) take(batch []entry, now clock.Steady, barred error, votes bool) []entry {
 	var out rejected
 	size := 0
@@ -209,9 +210,9 @@ func (l *lanes) take(batch []entry, now clock.Steady, barred error, votes bool) 
 	return batch
 }
 
-// barredStatus returns what a vote is answered that is not asked for now.
+// barredStatus returns the answer to a vote that is not asked for now.
 func barredStatus(err error) wire.Status {
-	if err == nil { // before config, which is allocated, at each batch
+	if err == nil { // before config, which is allocated: this runs at each batch
 		return wire.NotApplied
 	}
 	if config := (*wire.ConfigError)(nil); errors.As(err, &config) {
@@ -295,21 +296,21 @@ func left(index int, req *wire.Request, status wire.Status) wire.Status {
 	return status
 }
 
-// queued returns how many requests are queued, without those that messages have caused.
+// queued returns how many requests are queued, not counting requests that messages have caused.
 func (l *lanes) queued() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.urgent) + len(l.acquire)
 }
 
-// keeping reports whether a request is queued that keeps or releases a lease.
+// keeping reports whether a queued request keeps or releases a lease.
 func (l *lanes) keeping() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.urgent) > 0
 }
 
-// trim frees what a burst has made large.
+// trim frees buffers that a burst has made large.
 func (l *lanes) trim() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -123,8 +123,7 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	assert.Equal(t, []int{10}, operations, "in one call")
 }
 
-// Messages cause requests. Anybody may publish, so few of these requests wait at a time, and
-// one for each ticket.
+// Messages cause requests. Any client may publish, so few of these requests wait at a time, and one for each ticket.
 func TestRequestsThatMessagesCauseAreFew(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
@@ -235,7 +234,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	calls, _ := tr.calls()
 	assert.Empty(t, calls, "neither is sent")
 
-	// A request that was sent has to be undone.
+	// A request that was sent must be undone.
 	sent := acquisition("p:job", ownerA, soon)
 	tr.post(sent, asked)
 	require.Equal(t, wire.Granted, asked.Next(t).Status)
@@ -460,9 +459,9 @@ func TestABatchHasALimitOnItsSize(t *testing.T) {
 	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "read", "6", "7"}, got)
 }
 
-// The server's own clock measures a script of the most operations, beside one that sets ten
-// keys for each: 2 ms or more, by the machine (ADR 17 has figures). The machine may be
-// busy, so the test takes the shortest of many runs.
+// The server's own clock measures a script of the most operations, next to one that sets ten keys for each: 2 ms or
+// more, depending on the machine (ADR 17 has figures). The machine may be busy, so the test takes the shortest of many
+// runs.
 func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	server.MustDo("CONFIG", "SET", "slowlog-log-slower-than", "20") // logging the calls inside the script would cost time

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// The node's clock tells the time for which an answer lay here unread from the time that the node took.
+// The node's clock separates the time that an answer lay here unread from the time that the node took.
 func TestLateIsWhatLayUnreadHere(t *testing.T) {
 	const epoch = 30 * 365 * 24 * time.Hour
 	m, now := newMeter(0.01), clock.Steady(time.Hour)
@@ -30,8 +30,8 @@ func TestLateIsWhatLayUnreadHere(t *testing.T) {
 	assert.Less(t, ask(time.Millisecond, time.Millisecond), 5*time.Millisecond, "and for 10 s at most")
 }
 
-// No two of sixteen nodes are greeted at one time, nor two of five within a second, and each every ten seconds. The
-// buckets of a cluster are lists of one node.
+// No two of sixteen nodes are greeted at the same time, no two of five within a second, and each node every ten
+// seconds. The buckets of a cluster are lists of one node.
 func TestNodesAreGreetedApart(t *testing.T) {
 	var seen []clock.Steady
 	for i := range 16 {
@@ -41,7 +41,7 @@ func TestNodesAreGreetedApart(t *testing.T) {
 		assert.Greater(t, first, l.now)
 		l.now = first.Add(300 * time.Millisecond) // the greeting takes its time
 		assert.Equal(t, first.Add(checkEvery), l.nextCheck())
-		l.now, l.alongAt, l.checkAt = first.Add(-checkAhead), first.Add(-checkAhead), first // it went along with a renewal
+		l.now, l.alongAt, l.checkAt = first.Add(-checkAhead), first.Add(-checkAhead), first // the check went along with a renewal
 		assert.Equal(t, first.Add(checkEvery), l.nextCheck())
 		l.now-- // it was another connection
 		assert.Equal(t, first, l.nextCheck())

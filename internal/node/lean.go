@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// leanBelow is the round trip from which the usual script runs everything: next to such a round
-// trip the lean script saves little, and each operation that it declines costs one more.
+// leanBelow is the shortest round trip at which the usual script runs everything: there the lean script saves little,
+// and each operation that it declines costs one more round trip.
 const leanBelow = time.Millisecond
 
 // Answers of the script to an acquisition, next to 1 and 0: see lua/lean.lua.
@@ -22,16 +22,16 @@ const (
 )
 
 // lean is the short way of a lone operation, see wire.Lean. A release is one call of its script. An acquisition is
-// three commands: that script, or a SET without fencing; MGET of what decides whether the lock is a vote; and
+// three commands: that script, or a SET without fencing; MGET of the keys that decide whether the lock is a vote; and
 // TIME.
 type lean struct {
 	digest string           // of wire.Lean, "" while it is not loaded
 	rests  bool             // it has declined an operation, and is used again from the next greeting on
 	near   bool             // the last round trip was shorter than leanBelow
-	looks  rueidis.Commands // behind an acquisition, nil before the first one
+	looks  rueidis.Commands // the commands behind an acquisition, nil before the first one
 }
 
-// runs reports whether the lean way may run the entries: a single one.
+// runs reports whether the lean way may run the entries, which must be a single one.
 func (l *lean) runs(entries []entry) bool {
 	return l.digest != "" && !l.rests && l.near && len(entries) == 1 && !entries[0].declined && entries[0].req.Lean()
 }
@@ -53,8 +53,8 @@ func (s *script) leanCall(commands rueidis.Commands, client rueidis.Client, req 
 	return append(commands, s.lean.looks...)
 }
 
-// lockEnds returns when the lock of an acquisition ends that is sent then, ms of the node's clock, rounded up. It is an
-// instant, so that the lock lives no longer if the request arrives late.
+// lockEnds returns when the lock of an acquisition sent at sent ends, in ms of the node's clock, rounded up. It is an
+// instant, so that a late request does not prolong the lock's life.
 func (m *meter) lockEnds(sent clock.Steady, req *wire.Request) string {
 	if req.Kind != wire.Acquire {
 		return ""
@@ -64,8 +64,8 @@ func (m *meter) lockEnds(sent clock.Steady, req *wire.Request) string {
 	return strconv.FormatInt(int64((time.Duration(sent)+m.offset.High(sent)+life+ms-1)/ms), 10)
 }
 
-// readLean returns what the replies to a lean call say: whether it is done, and what was read behind it, nil if it could not be
-// read or nothing was made.
+// readLean returns the result of a lean call, and what was read behind it: nil if that could not be read or nothing was
+// made.
 func (s *script) readLean(req *wire.Request, results []rueidis.RedisResult) (made int64, look *vote.Look, err error) {
 	if req.Kind == wire.Release || s.capText != "" {
 		made, err = results[0].ToInt64()

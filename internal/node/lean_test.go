@@ -91,7 +91,7 @@ func TestANodeLeavesTheLeanScriptAloneAfterItHasDeclined(t *testing.T) {
 	}
 }
 
-// Beside a long round trip the lean script saves nothing, and what it declines costs one.
+// At a long round trip the lean script saves nothing, and each operation that it declines costs another round trip.
 func TestADistantNodeTakesTheUsualScript(t *testing.T) {
 	tr := newTraffic(t)
 	tr.proxy.Delay(time.Millisecond)
@@ -122,8 +122,8 @@ func TestALoneAcquisitionWithoutFencingIsASET(t *testing.T) {
 	assert.InDelta(t, 10_000, server.MustDo("PTTL", "p:job"), 9_000)
 }
 
-// The lean way makes the lock first, and then finds that it is no vote. If the lock stayed, the usual script would take
-// it for that of an answer that was lost, with a register that has moved.
+// The lean way makes the lock first, and then finds that it isn't a vote. If the lock stayed, the usual script would
+// take it for the lock of a lost answer, with a register that has moved.
 func TestALeanAcquisitionThatIsNoVoteIsTakenBack(t *testing.T) {
 	const token = "1000000"
 	for name, hinder := range map[string]func(*redistest.Server){
@@ -166,7 +166,7 @@ func TestALeanAcquisitionWhoseAnswerWasLostIsAskedAnew(t *testing.T) {
 	assert.False(t, req.Unproven(1))
 }
 
-// A lock that was made and is no vote stays if the request is not sent again in time: then it is to be released.
+// A lock that isn't a vote stays if its request is not sent again in time: the caller must then release it.
 func TestALeanAcquisitionThatIsNotSentAgainMayHaveALock(t *testing.T) {
 	tr := newTraffic(t)
 	tr.server.MustDo("SET", wire.BaseKey("p:"), "1000000")
@@ -184,7 +184,7 @@ func TestALeanAcquisitionThatIsNotSentAgainMayHaveALock(t *testing.T) {
 	assert.EqualValues(t, 1, tr.server.MustDo("EXISTS", "p:job"))
 }
 
-// A node whose data is new is not known to this client: neither its lock nor its register is a vote.
+// This client does not know a node with new data: neither the lock nor the register there is a vote.
 func TestALeanAcquisitionOnOtherDataIsNoVote(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	tr := &traffic{t: t, server: server, proxy: redistest.NewProxy(t, server.Addr())}
@@ -201,8 +201,8 @@ func TestALeanAcquisitionOnOtherDataIsNoVote(t *testing.T) {
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }
 
-// A server that was stopped runs what lies in its sockets in any order. The lean way compares no "not after", so what
-// lies there may make the lock behind its release, which is sent once more for that.
+// A server that was stopped runs what lies in its sockets in any order. The lean way compares no "not after", so an
+// acquisition there may make the lock after its release. The release is therefore sent once more.
 func TestALeanAcquisitionThatAStoppedServerRunsLateLeavesNoLock(t *testing.T) {
 	tr := newTraffic(t)
 	tr.isNear()
@@ -225,7 +225,7 @@ func TestALeanAcquisitionThatAStoppedServerRunsLateLeavesNoLock(t *testing.T) {
 	require.Eventually(t, func() bool { return tr.server.MustDo("EXISTS", "p:job") == int64(0) }, 10*time.Second, 10*time.Millisecond)
 }
 
-// The clock that is read behind the lock shows a step that came before it: other locks have ended early there.
+// The clock is read behind the lock, and shows a step that came before it: other locks have ended early on that node.
 func TestALeanAcquisitionWhereTheClockWasSetForwardIsNoVote(t *testing.T) {
 	server := redistest.StartWith(t, 1, redistest.Options{Clock: true})[0]
 	tr := &traffic{t: t, server: server, proxy: redistest.NewProxy(t, server.Addr())}
@@ -238,7 +238,7 @@ func TestALeanAcquisitionWhereTheClockWasSetForwardIsNoVote(t *testing.T) {
 	assert.NotEqual(t, wire.Granted, r.Status)
 }
 
-// What decides about the vote is read behind the lock: in front of it, a loss of data in between would stay unseen.
+// The keys that decide the vote are read behind the lock: otherwise a loss of data in between would stay unseen.
 func TestALeanAcquisitionReadsWhatDecidesBehindItsLock(t *testing.T) {
 	tr := newTraffic(t)
 	tr.isNear()
@@ -250,7 +250,7 @@ func TestALeanAcquisitionReadsWhatDecidesBehindItsLock(t *testing.T) {
 	assert.Equal(t, []string{"EVALSHA", "MGET", "TIME"}, []string{<-seen, <-seen, <-seen})
 }
 
-// A lock that cannot be taken back is no vote either.
+// A lock that cannot be taken back isn't a vote either.
 func TestALeanAcquisitionThatCannotBeTakenBackIsNoVote(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	server.MustDo("ACL", "SETUSER", "u", "reset", "on", ">word", "~*", "&*", "+@all", "-del")
@@ -295,7 +295,7 @@ func TestANodeKeepsItsClockWhenTheLeanScriptReleases(t *testing.T) {
 	assert.InDelta(t, before.Offset, after.Offset, float64(time.Second))
 }
 
-// A request that goes again with the companions of its locks is not behind a later one: the requests of a
+// A request that is sent again with the companions of its locks does not run after a later one: the requests of a
 // connection run in their order.
 func TestWhatIsDeclinedGoesAgainBeforeTheNextBatch(t *testing.T) {
 	tr := newTraffic(t)

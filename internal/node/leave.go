@@ -17,9 +17,8 @@ func (l *lanes) leave(last []*wire.Request, to Receiver) {
 	l.wake()
 }
 
-// left reports whether everything was done that Close waits for. waiting is how many requests
-// wait for a connection, which counts while the node is up; again is how many releases are
-// sent once more, which counts too.
+// left reports whether everything that Close waits for is done. waiting is the number of requests that wait for a
+// connection, and again the number of releases that are sent once more. Both count while the node is up.
 func (l *lanes) left(waiting, again int, up bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,16 +16,16 @@ const (
 	// checkEvery is how often a node is greeted again over the same connection: its role,
 	// eviction policy, data and clock may have changed without traffic.
 	checkEvery = 10 * time.Second
-	// checkAhead is how long before its time a check goes along with a batch: with a TTL of 3 s, renewals are a
+	// checkAhead is how long before its time a check may go along with a batch: with a TTL of 3 s, renewals are a
 	// second apart, and in a late process up to twice that.
 	checkAhead = 2 * time.Second
-	// greetMax is how long after it was asked an operation of a greeting may still run on the server.
+	// greetMax is how long an operation of a greeting may still run on the server after it was asked.
 	greetMax = 2 * maxDial
 )
 
-// link is the worker's connection to the master, and when it is dialled, greeted and tested. It
-// is used by the worker and its parts, and by the transmitter while the worker waits for it;
-// conns, debt and the published reading are safe for others.
+// link is the worker's connection to the master, with the times at which it is dialled, greeted and tested. The worker
+// and its parts use it, and the transmitter while the worker waits for it. conns, debt and the published reading are
+// safe for others.
 type link struct {
 	cfg    *Config
 	addr   string          // or the name of the group
@@ -40,7 +40,7 @@ type link struct {
 
 	now     clock.Steady // the steady clock when it was last read
 	greeted uint64       // the connection that has passed the greeting
-	used    uint64       // the last one that has, also while it is greeted again
+	used    uint64       // the last connection that has, also while it is greeted again
 	// since is an instant after which nothing was sent over an earlier connection, and nothing was sent again.
 	since    clock.Validity
 	checkAt  clock.Steady
@@ -48,8 +48,8 @@ type link struct {
 	redial   backoff.BackOff
 	redialAt clock.Steady
 	pingAt   clock.Steady // when a connection that stays idle is tested
-	renewed  clock.Steady // until then the test is a look, see testAt
-	lookAt   clock.Steady // when the owner of a slot is asked for a move of it
+	renewed  clock.Steady // until then the test is a look at the socket, see testAt
+	lookAt   clock.Steady // when the owner of a slot is asked whether the slot is moving
 }
 
 // look reads the steady clock.
@@ -64,8 +64,8 @@ func (l *link) regreet() { l.greeted, l.redialAt = 0, l.now }
 // connected reports whether the greeted connection is up.
 func (l *link) connected() bool { return l.greeted != 0 && l.conns.up(l.greeted) }
 
-// ping tests an idle connection. Nothing reads from it meanwhile, so its end would
-// otherwise show only with the next request. Any answer will do.
+// ping tests an idle connection. Nothing reads from it, so its end would otherwise show only with the next request. Any
+// answer will do.
 func (l *link) ping() {
 	if l.now < l.renewed {
 		if unread, ended := l.conns.peek(); !unread && !ended {
@@ -81,20 +81,21 @@ func (l *link) ping() {
 	l.pingAt = l.testAt(0)
 }
 
-// nextCheck returns when a sound connection is greeted again. A renewal waits behind a greeting, and a process that
-// is short of CPU takes long for it: so no two nodes of sixteen are greeted at one time, and those of a list are far apart.
+// nextCheck returns when a sound connection is greeted again. A renewal waits behind a greeting, and a process short of
+// CPU takes long for one. So no two of sixteen nodes are greeted at the same time, and nodes of a list are far apart.
 func (l *link) nextCheck() clock.Steady {
 	phase := time.Duration((l.cfg.First+l.cfg.Index)*3%16) * checkEvery / 16
 	at := l.now
-	if at >= l.alongAt { // this one may have gone along before its time
+	if at >= l.alongAt { // this check may have gone along before its time
 		at = max(at, l.checkAt)
 	}
 	return at.Add(checkEvery - (time.Duration(at)+checkEvery-phase)%checkEvery)
 }
 
-// testAt returns when a connection that stays idle from now on is tested. A renewal would wait for the answer to
-// the PING: so a process that reads answers late tests later. One that renews a lease soon only looks until then
-// whether the connection has ended, because the renewal tests it as well; one that renews a lease later, for a second.
+// testAt returns when to test a connection that stays idle from now on. A renewal would wait for the answer to the
+// PING, so a process that reads answers late tests later. Before a renewal that is due soon, the worker only looks
+// whether the connection has ended, because the renewal tests it as well; before a later renewal, it only looks for a
+// second.
 func (l *link) testAt(renewal time.Duration) clock.Steady {
 	idle := keepAlive + 2*min(l.meter.recent(l.now), greetMax)
 	l.renewed = l.now
@@ -107,8 +108,8 @@ func (l *link) testAt(renewal time.Duration) clock.Steady {
 	return l.now.Add(idle)
 }
 
-// option returns the node's option; if the node is a group, a dial goes to its master. The
-// dials of the worker, its own ones, set the term.
+// option returns the node's option; if the node is a group, a dial goes to its master. own means the worker's dials,
+// which set the term.
 func (l *link) option(own bool) rueidis.ClientOption {
 	o := l.cfg.Option
 	if l.group == nil {
@@ -130,7 +131,7 @@ func (l *link) optionAgain() rueidis.ClientOption {
 	return o
 }
 
-// trunk returns the connection that the node shares, which it joins if there is none; nil for a node with a connection of
+// trunk returns the connection that the node shares, and joins one if it has none; nil for a node with a connection of
 // its own. Only the worker may call it.
 func (l *link) trunk() (*trunk, error) {
 	client, ok := l.client.(*trunkClient)

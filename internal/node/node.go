@@ -28,14 +28,14 @@ type Node struct {
 	greeter    greeter
 	courier    courier
 	subscriber subscriber
-	health     atomic.Pointer[Health] // what the worker has reported last
+	health     atomic.Pointer[Health] // the worker's last report
 
 	checkNow atomic.Bool // an urgent check: greet again after the queued requests
 	listNow  atomic.Bool // the list of nodes may have to be registered again
 
 	// Only the worker uses the rest.
 	along       bool   // a check goes out behind the batch
-	unlistedWas string // why the last report said that the lists keep it from voting
+	unlistedWas string // why the lists kept it from voting at the last report
 }
 
 // New returns a node. Nothing is sent before Run.
@@ -63,7 +63,7 @@ func New(cfg Config) *Node {
 	}
 	n.subscriber.cfg, n.subscriber.life, n.subscriber.channel = &n.cfg, n.life, n.greeter.script.channels+cfg.Manager
 	n.subscriber.check, n.subscriber.start = n.Check, make(chan struct{})
-	if n.group == nil { // that of a group may go to the next master already
+	if n.group == nil { // the subscriber of a group may already be connected to the next master
 		n.subscriber.compare = n.greeter.oneServer.compare
 	}
 	n.subscriber.open = func() (rueidis.Client, error) {
@@ -75,15 +75,14 @@ func New(cfg Config) *Node {
 	return n
 }
 
-// Post queues req; to receives its answer, once. Post returns false, and does nothing,
-// when too many acquisitions wait or the node is closed, and for a request of NewPassOn that
-// is one too many.
+// Post queues req; to receives its answer, once. Post returns false, and does nothing, when too many acquisitions wait,
+// when the node is closed, or when a request of NewPassOn is one too many.
 func (n *Node) Post(req *wire.Request, to Receiver) bool {
 	return n.lanes.post([]Posting{{req, to}}) == 1
 }
 
-// PostTogether is Post for requests that the worker has to find at the same time. It returns how
-// many the node takes, from the first one on.
+// PostTogether is Post for requests that the worker must find at the same time. It returns how many the node takes,
+// from the first one on.
 func (n *Node) PostTogether(all []Posting) (taken int) { return n.lanes.post(all) }
 
 // Reading returns the last measurement of the node's clock, and false before the first
@@ -110,17 +109,17 @@ func (n *Node) Addr() string { return n.addr }
 // "" for a node that is one server, and before the first connection.
 func (n *Node) Master() string { return n.group.Used().Addr }
 
-// Voters returns what chooses the master of the node's group ("sentinel" or "slot"), how many Sentinels the group
-// has, or nodes its cluster, and how many of them are listed; "", 0 and 0 for a node that is one server.
+// Voters returns what chooses the master of the node's group ("sentinel" or "slot"), the number of Sentinels of the
+// group or of nodes of the cluster, and how many of these are listed; "", 0 and 0 for a node that is one server.
 func (n *Node) Voters() (kind string, known, listed int) { return n.group.Voters() }
 
-// VoterFaults returns what has to be fixed at the Sentinels or seeds of the node's group, though
-// a majority of them names the master; nil for a node that is one server.
+// VoterFaults returns what an operator must fix at the Sentinels or seeds of the node's group, though a majority of
+// them names the master; nil for a node that is one server.
 func (n *Node) VoterFaults() []error { return n.group.Faults() }
 
-// RunGroup asks, until the node is closed, whether the term goes on, and drops the connections
-// of a term that is over. The worker then reports that the node votes, or does not, and its
-// warnings. It returns at once if the node is one server. It must be called once.
+// RunGroup asks, until the node is closed, whether the term continues, and drops the connections of a term that has
+// ended. The worker then reports whether the node votes, and its warnings. It returns at once if the node is one
+// server. It must be called once.
 func (n *Node) RunGroup() { n.group.Run(n.Check, n.conns.hangUp) }
 
 // Check makes the worker greet the node again soon, and so read its clock.
@@ -129,12 +128,11 @@ func (n *Node) Check() {
 	n.lanes.wake()
 }
 
-// Health returns what is known of the node now.
+// Health returns the last known health of the node.
 func (n *Node) Health() Health { return *n.health.Load() }
 
-// Silence returns for how long the node has owed an answer: to a batch, a PING or a
-// greeting. A failed connection is no answer. It is 0 if nothing was asked since the last
-// answer. now is of the steady clock.
+// Silence returns how long the node has owed an answer: to a batch, a PING or a greeting. A failed connection isn't an
+// answer. It is 0 if nothing was asked since the last answer. now is a reading of the steady clock.
 func (n *Node) Silence(now clock.Steady) time.Duration { return n.debt.age(now) }
 
 // SilenceError returns the error of a request that is not sent because the node is silent.

@@ -19,18 +19,16 @@ type Reading struct {
 	Late time.Duration
 }
 
-// latePeriod is the shortest time for which a late answer is remembered: a process that is short of CPU is so
-// for seconds.
+// latePeriod is the shortest time for which a late answer is remembered: a shortage of CPU lasts for seconds.
 const latePeriod = 5 * time.Second
 
-// meter measures the node's clock against the steady clock. Only the worker uses it, but for
-// what it publishes.
+// meter measures the node's clock against the steady clock. Only the worker uses it, except the published reading.
 type meter struct {
 	offset    clock.Offset
 	lateSince clock.Steady // when the current period of lateness began
 	// The worst of the current period and of the one before.
 	worst, before time.Duration
-	text          string // its low end, µs
+	text          string // the low end of offset, in µs
 	published     atomic.Pointer[Reading]
 }
 
@@ -67,8 +65,8 @@ func (m *meter) observe(micros int64, sent, received clock.Steady, stepped func(
 	}
 }
 
-// tardy records by how much an answer to what was sent at sent is read late. Neither a clock that was stepped nor
-// one that is wrong makes it later than the question is old.
+// tardy records how late the answer to a question sent at sent was read. With a stepped or wrong clock, the lateness is
+// still at most the age of the question.
 func (m *meter) tardy(micros int64, sent, received clock.Steady) {
 	switch age := received.Sub(m.lateSince); {
 	case age >= 2*latePeriod:

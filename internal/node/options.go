@@ -108,10 +108,9 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 	return o
 }
 
-// forWorker returns options for a client that one goroutine uses at a time. rueidis then
-// writes and reads in that goroutine, which saves two changes of goroutine for each call.
-// That requires its own PINGs to be off, so the worker sends them: the first one that met a
-// batch would switch pipelining back on for good.
+// forWorker returns options for a client that one goroutine uses at a time. rueidis then writes and reads in that
+// goroutine, which saves two changes of goroutine for each call. This requires the PINGs of rueidis to be off: the
+// first one that met a batch would switch pipelining back on for good. The worker sends PINGs instead.
 func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysPipelining = false
 	o.ConnWriteTimeout = answerTimeout // also bounds the wait for the answer
@@ -119,8 +118,8 @@ func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// forTrunk returns options for a client that several workers use at a time. Each bounds the wait for its own answers, see
-// share.overdue: a PING of rueidis would end the connection of a process that is late.
+// forTrunk returns options for a client that several workers use at a time. Each worker bounds the wait for its own
+// answers, see share.overdue: a PING of rueidis would end the connection of a process that is late.
 func forTrunk(o rueidis.ClientOption) rueidis.ClientOption {
 	o.Dialer.KeepAlive = -1
 	return o

@@ -135,8 +135,8 @@ func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 	}
 }
 
-// One request may release many locks, with tickets or without. Its retry leaves the
-// tickets alone, because the wait may be over by then.
+// One request may release many locks, with tickets or without. Its retry leaves the tickets alone, because the wait may
+// have ended by then.
 func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 	for name, make1 := range map[string]func(until time.Duration) *wire.Request{
 		"many": func(until time.Duration) *wire.Request {
@@ -190,8 +190,8 @@ func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
 	assert.EqualValues(t, 1, o.releases.Load())
 }
 
-// All releases have been answered. Close promises that, and its context bounds it. The
-// retries use the time that is left.
+// Close promises that all releases are answered, within the bound of its context. The retries use the time that is
+// left.
 func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
 	t.Parallel()
 	o := newOrphan(t, orphanKinds["acquire"])

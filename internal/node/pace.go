@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// paceLeast is the lowest bound on the acquisitions of a batch: one call's.
+	// paceLeast is the lowest bound on the acquisitions of a batch: as many as one call runs.
 	paceLeast = wire.MaxLocks
 	// paceFirst is the bound before the first measurement of the node.
 	paceFirst = 1024

@@ -14,9 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// What a refusal of a permit costs a server depends little on the number of permits, and no script of
-// refusals takes long, also where the set of the slots is lost. The server's own clock measures; the machine
-// may be busy, so the shortest of many runs counts.
+// The cost of refusing a permit depends little on the number of permits, and no script of refusals takes long, even if
+// the set of the slots is lost. The server's own clock measures it. The machine may be busy, so the shortest of many
+// runs counts.
 func TestManyPermitsCostLittleMoreThanFew(t *testing.T) {
 	const few, many, callers = 4, 1024, 16 // a script has that many operations on permits
 	least := map[string]int64{}

@@ -113,7 +113,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 						return rueidis.AuthCredentials{}, errors.New("no credentials")
 					case renewing.Load(): // for the next connection
 						return rueidis.AuthCredentials{}, nil
-					default: // a machine with much to do may need a second connection before
+					default: // a busy machine may need a second connection before
 						return rueidis.AuthCredentials{RefreshAfter: time.Now()}, nil
 					}
 				},

@@ -11,8 +11,7 @@ const (
 	// registerAge is how long a register is kept after its last move. When it is dropped,
 	// later tokens start from the base, so they are larger still.
 	registerAge = 24 * time.Hour
-	// forgetMost is how many registers a node drops at once, because a script stops the
-	// server.
+	// forgetMost is how many registers a node drops at once: a script stops the server while it runs.
 	forgetMost = 200
 )
 

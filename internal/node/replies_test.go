@@ -54,7 +54,7 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 	}
 }
 
-// Another client flushes the scripts before each call: the script goes with the call then.
+// Another client flushes the scripts before each call: the script is then sent together with the call.
 func TestScriptsThatAreFlushedOverAndOverAreSentWithTheCall(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())

@@ -17,8 +17,8 @@ const (
 	retryAfter = 50 * time.Millisecond
 )
 
-// postpone handles the batch without a connection: requests that insist wait for the next
-// connection, the others fail. err is why there is none, as far as is known.
+// postpone handles the batch without a connection: requests that insist wait for the next connection, the others fail.
+// err is the last known reason.
 func (c *courier) postpone(err error) {
 	status := wire.NotApplied
 	switch {
@@ -78,8 +78,8 @@ func (c *courier) voidAt(req *wire.Request, sent clock.Steady, at clock.Mono) cl
 	return at.Add(req.Expires.Sub(sent) + stale)
 }
 
-// forget drops old registers when a greeting has left some, or the server is full. Each
-// greeting drops some, so that clients which live for a moment collect as well.
+// forget drops old registers when a greeting has left some, or the server is full. Each greeting drops some, so that
+// short-lived clients collect as well.
 func (c *courier) forget() {
 	if c.forgetting || c.cfg.Cap == 0 {
 		return

@@ -24,7 +24,7 @@ type holding struct{ *net.TCPConn }
 // The kernel may still have bytes to send when the node gives a connection up. They must
 // not arrive after the requests on the next connection.
 func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
-	lender := httptest.NewUnstartedServer(nil) // of a certificate
+	lender := httptest.NewUnstartedServer(nil) // lends a certificate
 	lender.StartTLS()
 	certificate := lender.TLS.Certificates[0]
 	lender.Close()

@@ -23,7 +23,7 @@ type orphans map[string]orphan
 // ahead: a request must not count as void before the node's clock has passed its "not after".
 type orphan struct {
 	void  clock.Mono // from then on the request creates no lock, by its "not after" or by the end of the lock
-	again clock.Mono // when a release that was answered before void is sent once more, at the earliest
+	again clock.Mono // the earliest instant to repeat a release that was answered before void
 }
 
 // add adds the locks of a request whose answer will not come any more.
@@ -47,8 +47,7 @@ type releaseRetry struct {
 	at  clock.Mono
 }
 
-// retries are the releases that are sent once more, and the orphans for which they are. Only
-// the worker uses them.
+// retries are the releases that are sent once more, and the orphans that require them. Only the worker uses them.
 type retries struct {
 	orphans orphans
 	waiting []releaseRetry // the earliest first
@@ -57,7 +56,7 @@ type retries struct {
 // count returns how many releases wait for their time.
 func (r *retries) count() int { return len(r.waiting) }
 
-// trim frees what a burst has made large, and forgets the orphans that are void.
+// trim frees buffers that a burst has made large, and forgets the orphans that are void.
 func (r *retries) trim(now clock.Mono) {
 	r.orphans.forget(now)
 	if len(r.orphans) == 0 {

@@ -30,11 +30,11 @@ func scriptCommands() (names []string) {
 func TestTheScriptLooksForEveryRightThatItNeeds(t *testing.T) {
 	list := regexp.MustCompile(`local ours = '(.*)'`).FindStringSubmatch(wire.Apply)
 	require.Len(t, list, 2)
-	others := []string{"mget", "time", "scan", "spublish"} // two that end the script, one that no lock needs, and that of a cluster for publish
+	others := []string{"mget", "time", "scan", "spublish"} // two that end the script, one that no lock needs, and a cluster's form of publish
 	assert.Equal(t, scriptCommands(), slices.Sorted(slices.Values(append(others, strings.Fields(list[1])...))))
 }
 
-// An operator has to know which right is missing.
+// An operator must know which right is missing.
 func TestEveryMissingRightOfTheScriptIsNamed(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	for _, command := range scriptCommands() {

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// flushedMax is how often a request is sent again behind the script: a neighbour may flush the scripts in
-// a loop, but hardly each time between two commands that arrive together.
+// flushedMax is how often a request is sent again behind the script: another client may flush the scripts in a loop,
+// but hardly each time between two commands that arrive together.
 const flushedMax = 50
 
 // quarantineMarker matches no marker. The calls carry it while a node is in quarantine, its
@@ -20,11 +20,11 @@ const flushedMax = 50
 // proves no token, and heals only what it has lost.
 const quarantineMarker = "quarantine"
 
-// script is what each call of the script carries.
+// script holds what each call of the script carries.
 type script struct {
 	digest                                                        string       // of wire.Apply, as the server has returned it
 	loadedOn                                                      uint64       // the connection over which both scripts were loaded; 0 if the server has lost one
-	lost                                                          bool         // the next call goes behind the script: the server has lost it
+	lost                                                          bool         // the server has lost the script: the next call goes behind it
 	queued                                                        clock.Steady // until then each call has the companions of its locks
 	registersKey, baseKey, hintKey, markerKey, listsKey, inUseKey string
 	channels, flags, capText                                      string
@@ -50,8 +50,8 @@ func newScript(cfg *Config) script {
 	return s
 }
 
-// queuedFor is for how long calls have the companions of their locks after the script has asked for them: a prefix
-// has queues for as long after the last wait.
+// queuedFor is how long calls carry the companions of their locks after the script has asked for them. A prefix has
+// queues for as long after the last wait.
 const queuedFor = time.Minute
 
 // call is one run of a script, for a part of a batch.
@@ -76,7 +76,7 @@ func (s *script) load(client rueidis.Client) rueidis.Completed {
 	return client.B().ScriptLoad().Script(wire.Apply).Build()
 }
 
-// flushed records that the server has lost the scripts. The lean one is loaded with the next greeting.
+// flushed records that the server has lost the scripts. The next greeting loads the lean script.
 func (s *script) flushed() { s.lost, s.lean.digest, s.loadedOn = true, "", 0 }
 
 // head is what differs from call to call.

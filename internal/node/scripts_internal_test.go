@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A greeting over the same connection does not send the scripts again. A server that has lost them gets both again, at the latest
-// with the greeting after it has said so.
+// A greeting over the same connection does not send the scripts again. A server that has lost them gets both again, at
+// the latest at the greeting after it reports the loss.
 func TestScriptsAreSentAfterADialAndToAServerThatHasLostThem(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n := New(Config{

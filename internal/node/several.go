@@ -15,17 +15,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// oneServer is what is known of whether the address of a node leads to one server. Clients whose connections go
-// to different servers do not exclude each other. No restart brings a process back: one that is met again after
-// another one was met at the address has been running all the time. The worker uses all but the atomic fields.
+// oneServer records whether the address of a node leads to one server. Clients that reach different servers do not
+// exclude each other. No restart brings a process back: a process that is met again, after another one was met at the
+// address, has been running all the time. Only the worker uses the fields that are not atomic.
 type oneServer struct {
 	probed uint64       // the newest connection of the worker that was compared with another one
 	lookAt clock.Steady // when it is compared again
-	met    []Identity   // the last one at the end
+	met    []Identity   // the newest one last
 	fault  error        // two servers were found
 	agreed int          // later probes in a row that found one server
 
-	looks   sync.WaitGroup // Go in the worker
+	looks   sync.WaitGroup // only the worker calls Go
 	looking atomic.Bool
 	id      atomic.Pointer[string]    // the run_id that the worker met last
 	differs atomic.Pointer[[2]string] // that run_id, and another one that was met after it
@@ -35,16 +35,16 @@ type oneServer struct {
 const (
 	// probesAgree is how many probes in a row must find one server after two were found, one a second.
 	probesAgree = 20
-	// lookLeast is the least time between two comparisons: one at each greeting that is due by checkEvery.
+	// lookLeast is the least time between two comparisons: each greeting that is due by checkEvery makes one.
 	lookLeast = checkEvery / 2
 	// metMax is how many run_ids are remembered.
 	metMax = 8
 )
 
-// several returns why no vote counts, because the address leads to more than one server; nil if it seems to lead
-// to one. now has just been read over this connection of the worker. A new connection is compared with another one
-// before it votes, and later by a look aside, which keeps no renewal waiting. Where a look is the first to reach
-// another server, moved is an error that ends the worker's connection: the address may lead only there now.
+// several returns a fault if no vote counts because the address leads to more than one server; nil if it seems to lead
+// to one. now was just read over this connection of the worker. A new connection is compared with another one before it
+// votes. Later comparisons run aside, and delay no renewal. If one of these is the first to reach another server, moved
+// is an error that ends the worker's connection: the address may lead only there now.
 func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, moved error) {
 	id := now.RunID
 	if id == "" {
@@ -100,9 +100,9 @@ func (o *oneServer) meet(now Identity) {
 	}
 }
 
-// promotedAgain reports whether a process that is met again has been a replica of the last one in between: it has other
-// data than before, and had the last one's data when it was promoted. So this is the second failover between the two,
-// and not a balancer.
+// promotedAgain reports whether a process that is met again has been a replica of the last one in between: its data
+// differ from before, and it had the last one's data when it was promoted. So this is the second failover between the
+// two, and not a balancer.
 func promotedAgain(before, last, now Identity) bool {
 	return now.ReplID != before.ReplID && now.Former != "" && now.Former == last.ReplID
 }
@@ -116,8 +116,8 @@ func (o *oneServer) found(one, other string) {
 	}
 }
 
-// compare asks over another connection than the worker's. If that reaches another process, the worker's next
-// greeting decides: the one that it had met still runs, or was restarted.
+// compare asks over another connection than the worker's. If this reaches another process, the worker's next greeting
+// decides whether the process that it had met still runs, or was restarted.
 func (o *oneServer) compare(ask func() Identity) {
 	before := o.id.Load()
 	if before == nil {
@@ -129,7 +129,7 @@ func (o *oneServer) compare(ask func() Identity) {
 	}
 }
 
-// prober returns what probes the address. Nodes that share a trunk probe once within this time.
+// prober returns a function that probes the address. Nodes that share a trunk probe once within this time.
 func prober(l *link, within time.Duration) func() Identity {
 	ask := func() Identity { return probe(l) }
 	if t, _ := l.trunk(); t != nil {
@@ -149,7 +149,7 @@ func probe(l *link) Identity {
 }
 
 // masterAt returns the master that a connection reaches now, the zero Identity if there is no answer. A replica grants
-// nothing, and a failover may make the server of either connection one.
+// nothing, and a failover may turn the server of either connection into one.
 func masterAt(life context.Context, client rueidis.Client) Identity {
 	ctx, cancel := context.WithTimeout(life, maxDial)
 	defer cancel()

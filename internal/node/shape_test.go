@@ -113,8 +113,7 @@ func (s shape) isText() bool { return s.kind == '$' || s.kind == '+' }
 // isInteger reports whether a part is an integer, the only number that scripts answer.
 func (s shape) isInteger() bool { return s.kind == ':' }
 
-// isNumber reports whether a part can be read as an integer. The text of a number counts,
-// of any type.
+// isNumber reports whether a part can be read as an integer. The text of a number of any type counts.
 func (s shape) isNumber() bool {
 	_, err := strconv.ParseInt(s.text, 10, 64)
 	return strings.ContainsRune(":$+(,", rune(s.kind)) && err == nil

@@ -19,9 +19,9 @@ type subscriber struct {
 	cfg     *Config
 	life    context.Context // of the node
 	channel string
-	open    func() (rueidis.Client, error) // of the next connection
+	open    func() (rueidis.Client, error) // opens the next connection
 	check   func()                         // makes the worker report a warning, or its end
-	compare func(ask func() Identity)      // with the server of the worker; nil if another one may be right
+	compare func(ask func() Identity)      // compares with the worker's server; nil if another server may be right
 
 	start     chan struct{} // closed by subscribe
 	startOnce sync.Once
@@ -92,8 +92,7 @@ func (s *subscriber) receive(confirmed func()) error {
 	})
 }
 
-// judge makes the worker report a warning when a subscription needs an
-// operator, and again when that is over.
+// judge makes the worker report a warning when a subscription needs an operator, and again when it no longer does.
 func (s *subscriber) judge(err error) {
 	if s.life.Err() != nil {
 		return

@@ -159,8 +159,7 @@ func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
 	assert.ErrorAs(t, both, &config)
 }
 
-// Without Close's action, a connection waits for more than a second for a server that
-// hangs.
+// Unless Close ends it, a connection waits for more than a second for a server that hangs.
 func TestCloseDoesNotWaitForASubscriberWhoseServerHangs(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, option rueidis.ClientOption) {
 		for name, late := range map[string]bool{"that is subscribed": false, "that is about to": true} {

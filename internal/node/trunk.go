@@ -24,12 +24,12 @@ type trunks struct {
 	prepare func(*trunk) error
 
 	mu   sync.Mutex
-	open map[string]*trunk // by the address of the server: those that a node may join
+	open map[string]*trunk // by server address: the trunks that a node may join
 	runs sync.WaitGroup    // of all trunks; Go while a node dials
 }
 
-// trunk is one connection, and the client of rueidis that uses it; two for wake-ups with RESP2. When one has ended, so has the
-// trunk: it never dials again, so all requests over it go to one process, in one order.
+// trunk is one connection (two for wake-ups with RESP2), and the client of rueidis that uses it. The trunk ends with
+// its connection and never dials again, so all requests over it go to one process, in one order.
 type trunk struct {
 	of     *trunks
 	addr   string
@@ -57,8 +57,8 @@ func (ts *trunks) begin(life context.Context, option func(context.Context, strin
 	ts.life, ts.option, ts.open = life, option, map[string]*trunk{}
 }
 
-// dial is the dial function of a node: it returns a share of the trunk to the server, as a connection that the node closes and
-// whose end it learns, and never reads or writes itself.
+// dial is the dial function of a node. It returns a share of the trunk to the server: a connection that the node may
+// close and whose end it learns, but which it never reads or writes.
 func (ts *trunks) dial(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 	ts.mu.Lock()
 	t := ts.open[addr]
@@ -118,8 +118,8 @@ func (t *trunk) run() {
 	}
 }
 
-// end tells all nodes that share the trunk that it has ended, and returns when they know. No other node can join it. Then rueidis
-// answers the requests under way with what has ended the connection.
+// end tells all nodes that share the trunk that it has ended, and returns when they know. No other node can join it.
+// After that, rueidis answers the requests under way with the error that has ended the connection.
 func (t *trunk) end() {
 	t.ended.Do(func() {
 		t.of.mu.Lock()
@@ -200,7 +200,7 @@ func (s *share) Close() error {
 	return nil
 }
 
-// SyscallConn is that of the trunk's socket, for peek.
+// SyscallConn returns the raw connection of the trunk's socket, for peek.
 func (s *share) SyscallConn() (syscall.RawConn, error) {
 	if conn := s.trunk.socket.Load(); conn != nil {
 		if socket, ok := raw(*conn).(syscall.Conn); ok {
@@ -216,7 +216,7 @@ func (s *share) expect() {
 	s.limit.Reset(answerTimeout)
 }
 
-// answered ends it.
+// answered ends the wait.
 func (s *share) answered() {
 	s.due.Store(0)
 	s.limit.Stop()
@@ -228,7 +228,7 @@ func (s *share) overdue() {
 	if due == 0 { // it has just been answered
 		return
 	}
-	if left := time.Duration(due) - time.Since(s.began); left > 0 { // and another one is under way
+	if left := time.Duration(due) - time.Since(s.began); left > 0 { // another request is under way
 		s.limit.Reset(left)
 		return
 	}
@@ -243,8 +243,9 @@ func (s *share) overdue() {
 // lateRead is how much longer a trunk waits for an answer that has come and is not read.
 const lateRead = 10 * time.Millisecond
 
-// facts are what the nodes that share a trunk ask its server once for all of them. Each chan has room for the one that asks: a
-// goroutine that waits for a mutex would keep the virtual time of tests from passing, and so the answer from being overdue.
+// facts are answers that the nodes of a trunk share: one node asks the server for all of them. Each chan admits one
+// that asks. A goroutine that waits for a mutex would stop the virtual time of tests, so that no answer could become
+// overdue.
 type facts struct {
 	looking chan struct{}
 	nodes   string // the server's reply to CLUSTER NODES, "" for none
@@ -259,7 +260,7 @@ type facts struct {
 	probed  time.Time
 }
 
-// look returns a reply to CLUSTER NODES that was asked less than LookEvery ago, and when. now reads the validity clock.
+// look returns a reply to CLUSTER NODES asked less than LookEvery ago, and when. now reads the validity clock.
 func (f *facts) look(now func() clock.Validity, ask func() (string, error)) (nodes string, asked clock.Validity, err error) {
 	f.looking <- struct{}{}
 	defer func() { <-f.looking }()
@@ -272,7 +273,7 @@ func (f *facts) look(now func() clock.Validity, ask func() (string, error)) (nod
 	return f.nodes, f.asked, err
 }
 
-// info returns answers to INFO that were asked less than this ago. Those with an error are asked again.
+// info returns answers to INFO that were asked within this time. It does not keep answers with an error.
 func (f *facts) info(now clock.Steady, within time.Duration, ask func() []rueidis.RedisResult) []rueidis.RedisResult {
 	f.informing <- struct{}{}
 	defer func() { <-f.informing }()
@@ -289,7 +290,7 @@ func (f *facts) info(now clock.Steady, within time.Duration, ask func() []rueidi
 	return f.infos
 }
 
-// reached returns which server another connection has reached, within this time.
+// reached returns the server that another connection has reached within this time.
 func (f *facts) reached(within time.Duration, probe func() Identity) Identity {
 	f.probing <- struct{}{}
 	defer func() { <-f.probing }()

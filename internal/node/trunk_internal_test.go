@@ -61,7 +61,7 @@ func (s *sharers) add() *sharer {
 	return one
 }
 
-// connections returns how many the server has.
+// connections returns how many connections the server has.
 func (s *sharers) connections() int {
 	list, _ := s.server.MustDo("CLIENT", "LIST").(string)
 	return strings.Count(list, " name=shared ")
@@ -106,8 +106,8 @@ func TestNodesShareTheConnectionToAServerAndTheLastOneClosesIt(t *testing.T) {
 	require.ErrorIs(t, nodes[0].ping(), context.Canceled)
 }
 
-// Whatever ends the connection, each node knows it before it has the error of its request: it sends nothing over the next
-// connection that is not greeted.
+// Whatever ends the connection, each node knows it before it has the error of its request: it sends nothing over the
+// next connection before the greeting.
 func TestTheEndOfASharedConnectionIsTheEndForEachNode(t *testing.T) {
 	s := newSharers(t)
 	busy, idle := s.add(), s.add()
@@ -132,7 +132,7 @@ func TestTheEndOfASharedConnectionIsTheEndForEachNode(t *testing.T) {
 	assert.Empty(t, idle.conns.open, "what has ended is forgotten")
 }
 
-// A request that is under way when its node leaves may still be applied: the node knows nothing of it, and waits for nothing.
+// A request that is under way when its node leaves may still be applied: the node does not wait for its result.
 func TestANodeThatLeavesDoesNotWaitForItsRequest(t *testing.T) {
 	for what, leave := range map[string]func(*sharer){
 		"hangs up":   func(n *sharer) { n.conns.hangUp() },
@@ -216,7 +216,7 @@ func TestALimitThatFiresWithTheAnswerEndsNoSharedConnection(t *testing.T) {
 	assert.True(t, s.trunk.silent.Load())
 }
 
-// The nodes of a trunk share its server's answers to INFO. They say nothing of a server that answers over the next one.
+// The nodes of a trunk share its server's answers to INFO. A server behind the next trunk is asked anew.
 func TestWhatASharedConnectionHasToldCountsForNoOther(t *testing.T) {
 	s := newSharers(t)
 	one := s.add()

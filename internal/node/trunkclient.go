@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/vote"
 )
 
-// trunkClient is the client of a node that shares the connection to its server. Like that of rueidis, it dials
+// trunkClient is the client of a node that shares the connection to its server. Like the client of rueidis, it dials
 // when it is used and has no connection. One goroutine uses it at a time.
 type trunkClient struct {
 	rueidis.Client // builds commands; it is never dialled
@@ -58,7 +58,7 @@ func (c *trunkClient) Do(_ context.Context, command rueidis.Completed) rueidis.R
 	return r
 }
 
-// DoMulti sends commands over the trunk, with none of another node between them.
+// DoMulti sends commands over the trunk, with no command of another node between them.
 func (c *trunkClient) DoMulti(_ context.Context, commands ...rueidis.Completed) (results []rueidis.RedisResult) {
 	s, err := c.join()
 	if err != nil {

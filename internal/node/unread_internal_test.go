@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What has come is seen without reading it, and is read though the deadline has passed.
+// Data that has arrived is seen without a read, and is read although the deadline has passed.
 func TestWhatHasComeIsReadPastItsDeadline(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -23,14 +23,14 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the table into testdata; commit a changed line only if you can say why it is right")
 
-// circumstance is one reason for which a vote may not count, or the absence of it.
+// circumstance is one reason for which a vote may not count, or its absence.
 type circumstance struct {
-	what  string // by which the reasons of one kind exclude each other
+	what  string // reasons of one kind exclude each other
 	name  string
 	apply func(n *Node, t *transfer)
 }
 
-// listed says what the lists of nodes say.
+// listed stands for lists of nodes that answer err.
 type listed struct {
 	Lists
 	err error
@@ -38,7 +38,7 @@ type listed struct {
 
 func (l listed) Votes(int) error { return l.err }
 
-// circumstances are all that a vote depends on. It is one hour.
+// circumstances are all that a vote depends on. The clock shows one hour.
 var circumstances = []circumstance{
 	{"quarantine", "restarted", func(n *Node, _ *transfer) { quarantineFor(n, time.Hour, wire.ErrQuarantined) }},
 	{"quarantine", "stepped", func(n *Node, _ *transfer) { quarantineFor(n, time.Hour, wire.ErrClockStep) }},
@@ -101,8 +101,8 @@ type told struct{ wire.Reply }
 
 func (a *told) Receive(_ int, _ *wire.Request, r *wire.Reply) { a.Reply = *r }
 
-// decisions returns what the node decides under these circumstances: whether it sends a vote, with which marker it
-// sends the rest, whether a grant and a renewal count that arrive now, and what it reports.
+// decisions returns what the node decides under these circumstances: whether it sends a vote, which marker its other
+// requests carry, whether a grant or a renewal that arrives now counts, and what it reports.
 func decisions(t *testing.T, all ...circumstance) string {
 	t.Helper()
 	under := func() (*Node, *transfer) {

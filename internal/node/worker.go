@@ -59,7 +59,7 @@ func (n *Node) serve() {
 	for n.life.Err() == nil {
 		checkNow := n.checkNow.Swap(false)
 		if !n.connected() {
-			n.look() // regreet may have set redialAt meanwhile
+			n.look() // regreet may have set redialAt in between
 		} else if n.group.Watches() && n.now >= n.lookAt {
 			n.lookForMove()
 		}
@@ -146,7 +146,7 @@ func (n *Node) send() {
 	n.courier.resend = nil
 }
 
-// goesAlong reports whether a check goes out behind the next batch. So no renewal waits for its answers; votes do.
+// goesAlong reports whether a check goes out behind the next batch. Then no renewal waits for its answers; votes do.
 func (n *Node) goesAlong() bool {
 	return n.now >= n.alongAt && n.sound() && !n.group.Watches() && n.lanes.keeping()
 }
@@ -156,8 +156,7 @@ func (n *Node) sound() bool {
 	return n.connected() && n.vote.Barred(vote.Others{Term: n.group.Votes()}) == nil
 }
 
-// undisturbed reports whether the worker has nothing else to do than to send the next
-// batch.
+// undisturbed reports whether the worker need only send the next batch.
 func (n *Node) undisturbed() bool {
 	return n.life.Err() == nil && n.connected() && !n.checkNow.Load() && !n.listNow.Load() && n.now < min(n.checkAt, n.alongAt) && !(n.group.Watches() && n.now >= n.lookAt) &&
 		len(n.courier.retryQueue) == 0 && n.courier.retries.count() == 0 && !n.vote.Lasts()
@@ -182,7 +181,7 @@ func (n *Node) connect() {
 		n.used, n.since = n.greeted, before
 	}
 	if wire.Away(err) {
-		n.conns.hangUp() // the next connection goes to the master of that time
+		n.conns.hangUp() // the next connection goes to the present master
 	}
 	if errors.Is(cmp.Or(err, withheld), wire.ErrMoving) {
 		n.group.FoundMove()
@@ -215,7 +214,7 @@ func (n *Node) connect() {
 	}
 }
 
-// planCheck sets when the next check is due: soon, if that may end what keeps the node from voting.
+// planCheck sets when the next check is due: soon, if the check may let the node vote again.
 func (n *Node) planCheck() {
 	if soon := n.vote.Recheck(n.greeter.others()); soon > 0 {
 		n.checkAt = n.now.Add(soon)
@@ -237,28 +236,28 @@ func (n *Node) registerList() {
 	}
 	if n.cfg.Guard > 0 && n.vote.Withheld == nil && !n.vote.Unguarded && n.cfg.Lists.Stale(n.cfg.Index) {
 		if err := n.greeter.enlist(true); err != nil {
-			n.checkAt = n.now // the greeting says what is wrong
+			n.checkAt = n.now // the greeting reports what is wrong
 		}
 		n.look()
 	}
 	if reason := text(n.greeter.unlisted()); reason != n.unlistedWas {
 		n.report(n.vote.Withheld)
-		if n.checkAt > n.now { // soon if it votes no more, and not so soon if it votes now
+		if n.checkAt > n.now { // soon if it no longer votes, later if it votes now
 			n.checkAt = n.now
 			n.planCheck()
 		}
 	}
 }
 
-// lookForMove asks the owner of a slot whether keys leave it. It asks over the connection of the votes, before the
-// next batch: so no later vote can count before the answer is known.
+// lookForMove asks the owner of a slot whether keys are leaving it. It asks over the connection of the votes, before
+// the next batch, so that no later vote can count before the answer is known.
 func (n *Node) lookForMove() {
 	text, asked, err := n.ownersNodes()
 	n.look()
 	now, _ := n.cfg.Clock()
 	n.lookAt = n.now.Add(master.LookEvery - now.Sub(asked))
 	if err != nil || n.group.Look(text, asked) {
-		n.checkAt = n.now // the greeting withdraws the marker, writes a new one, or says what is wrong
+		n.checkAt = n.now // the greeting withdraws the marker, writes a new one, or reports what is wrong
 	}
 }
 
@@ -310,7 +309,7 @@ func (n *Node) report(err error) {
 	n.unlistedWas = text(others.Lists)
 	if barred := n.vote.Barred(others); err == nil && errors.Is(barred, wire.ErrConnecting) {
 		if now.Reason == nil {
-			return // the greeting is over when the other nodes know of this one: in a moment
+			return // the greeting ends when the other nodes know of this one: in a moment
 		}
 	} else if err == nil && barred != nil {
 		now.Err, now.Withheld = barred, true
