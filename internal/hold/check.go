@@ -6,17 +6,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Check is a request to every node about a lock: move the register on, to reserve more tokens, and
-// report whether clients elsewhere wait. It ends with a quorum of raises, with the last answer,
-// or by End.
+// Check is a request to every node about a lock: raise the register, to reserve more tokens, and report whether other
+// processes wait. It ends with a quorum of raises, with the last answer, or by End.
 type Check struct {
 	lock  *Lock
 	then  func(c *Check, now clock.Validity, state quorum.Hold)
 	token int64          // of the raises; 0 without fencing
 	sent  clock.Validity // by the validity clock
-	until clock.Validity // an answer comes by then, or not in time
+	until clock.Validity // answers after it are late
 
-	// Delayed by the lock's mutex.
+	// Guarded by the lock's mutex.
 	answered quorum.Set
 	raised   quorum.Set
 	others   int
@@ -24,8 +23,8 @@ type Check struct {
 	over     bool
 }
 
-// Check begins a check. then gets the state of the lock at its end, once, without a mutex. The
-// caller calls End when Until has come.
+// Check begins a check. At its end it calls then once, with the state of the lock and without a mutex. The caller calls
+// End at Until.
 func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold)) *Check {
 	validity, steady := l.of.clock.Both()
 	c := &Check{lock: l, then: then, sent: validity, until: validity.Add(l.Terms().Timeout)}
@@ -82,8 +81,8 @@ func (c *Check) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 }
 
-// count counts an answer. A refusal ends no lease, because it may also mean that the node's marker has changed: the
-// next renewal, or the release, finds out. The lock's mutex is held.
+// count counts an answer. A refusal does not end the lease, because it may also mean that the node's marker has
+// changed: the next renewal, or the release, finds out. The lock's mutex is held.
 func (c *Check) count(i int, ok bool, reply *wire.Reply) {
 	c.answered = c.answered.With(i)
 	if ok {

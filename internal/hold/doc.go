@@ -1,8 +1,8 @@
 // Package hold keeps the locks of this process: it renews each one in quorum, finds out that one
 // is lost before another client can get it, and releases locks whose leases have ended.
 //
-// A Lock is a lock that this process holds on the nodes. One lease at a time stands on it, the
-// Tenant: first the one that it was acquired for, then the tenants of callers to which it is passed on.
+// A Lock is a lock that this process holds on the nodes. One lease at a time stands on it, the Tenant: first the lease
+// that it was acquired for, then the leases of callers to which it is passed on.
 //
 //	Open ──▶ held ⇄ at risk ──▶ lost ───────────────▶ remnants are released after the safety margin
 //	           │ ▲      │
@@ -10,18 +10,18 @@
 //	           ▼ │
 //	        no tenant ──▶ Free
 //
-// quorum.Machine decides all of it; Lock.step carries its decisions out and reports them to the
-// tenant. So the events of a lease have one order, whichever goroutine causes them.
+// quorum.Machine makes all decisions; Lock.step carries them out and reports them to the tenant. So the events of a
+// lease have one order, whichever goroutine causes them.
 //
 //	            due                    Extend                 Receive
 //	Watchdog ─────────▶ Lock.step ─────────────▶ the nodes ─────────────▶ Lock.step
 //
-// Goroutines: the watchdog, whatever the number of locks. It never waits for a node: it posts
-// requests, and the workers of the nodes deliver the answers.
+// Goroutines: one watchdog for any number of locks. It never waits for a node: it posts requests, and the workers of
+// the nodes deliver the answers.
 //
 // Mutexes, in the order in which they are taken: the ensemble's Steps, a Lock, then the registry of
 // Locks or the schedule. No code of a user runs under them. A Tenant is called with the mutex of
 // its Lock held, a Queue without.
 //
-// This room decides nothing about who gets a lock next: package queue does.
+// This package does not decide who gets a lock next: package queue does.
 package hold

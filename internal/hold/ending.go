@@ -10,10 +10,10 @@ import (
 
 // This file has the ways in which a lease ends.
 
-// End ends the lease t, and its lock in the way of e. The answers of the nodes are pending, nil if none are
-// asked now. It returns false if the lease had ended, or is found lost.
+// End ends the lease t and its lock, in the way of e. pending are the answers of the nodes, nil if none are asked now.
+// End returns false if the lease had ended, or is found lost.
 //
-// A lock with a Queue stays with Deleted and Unseen, and the Queue decides what becomes of it.
+// With Deleted and Unseen, a lock with a Queue stays, and the Queue decides what becomes of it.
 func (l *Lock) End(t Tenant, e Ending) (pending *ensemble.Answers, ok bool) {
 	if e.Keys == Deleted || e.Keys == Unseen {
 		return l.giveBack(t, e)
@@ -39,10 +39,10 @@ func (l *Lock) giveBack(t Tenant, e Ending) (*ensemble.Answers, bool) {
 	return l.Free(wire.TicketUpdate{}), true
 }
 
-// Vacate is End for keys that are deleted, without what follows: if the lock has no Queue, it ends as well,
-// and the caller frees it. Otherwise the lock stays, and the Queue decides what becomes of it by its
-// state. The lease learns by Settled whether the nodes deny it: from the Return, or when no node is asked
-// any more, at a Pass or with the end of the lock.
+// Vacate is End for keys that are deleted, without what follows. If the lock has no Queue, it ends as well, and the
+// caller frees it. Otherwise the lock stays, and the Queue decides by its state what becomes of it. Settled tells the
+// lease whether the nodes deny it: from the Return, or if no node is asked any more, at a Pass or at the end of the
+// lock.
 func (l *Lock) Vacate(t Tenant, e Ending) (queue Queue, state quorum.Hold, ok bool) {
 	l.mu.Lock()
 	if !l.bears(t) {
@@ -71,7 +71,7 @@ func (l *Lock) Vacate(t Tenant, e Ending) (queue Queue, state quorum.Hold, ok bo
 	return queue, state, ok
 }
 
-// endKeeping is End for keys that stay, without the requests. The lock's Queue learns that it has ended.
+// endKeeping is End for keys that stay, without the requests. The lock's Queue learns of the end.
 func (l *Lock) endKeeping(t Tenant, e Ending) (ok bool) {
 	l.mu.Lock()
 	if !l.bears(t) {
@@ -90,7 +90,7 @@ func (l *Lock) endKeeping(t Tenant, e Ending) (ok bool) {
 			l.ticket = nil
 		}
 		if l.acquire != nil {
-			l.acquire.Withdraw() // a slow node would make a lock of it behind what follows
+			l.acquire.Withdraw() // a slow node would make the lock after the requests that follow
 		}
 	}
 	l.mu.Unlock()
@@ -98,8 +98,8 @@ func (l *Lock) endKeeping(t Tenant, e Ending) (ok bool) {
 	return ok
 }
 
-// detach has the nodes keep the keys for another process. The answers are pending, of every node: a request
-// that came later would mark the lock when another process has resumed it.
+// detach makes the nodes keep the keys for another process. The pending answers are those of all nodes: a request that
+// ran later would mark the lock after another process has resumed it.
 func (l *Lock) detach(keep time.Duration) *ensemble.Answers {
 	e := l.of.ensemble
 	_, now := l.of.clock.Both()
@@ -122,8 +122,8 @@ func detached(reply *wire.Reply) error {
 	return ErrMissing
 }
 
-// DeleteKeys deletes the keys that the Ending e has left, because no other lease has taken them over. Nodes may have
-// kept them for another process already, or may do so when a request arrives late.
+// DeleteKeys deletes the keys that the Ending e has left, because no other lease has taken them over. Nodes may already
+// keep them for another process, or may do so when a request arrives late.
 func (l *Lock) DeleteKeys(e Ending) {
 	l.mu.Lock()
 	value := l.value
@@ -133,11 +133,10 @@ func (l *Lock) DeleteKeys(e Ending) {
 		_, now := l.of.clock.Both()
 		nodes.PostTo(quorum.All(nodes.Size()), wire.NewDrop(l.key, wire.OwnerOf(value), now.Add(e.Keep)), ensemble.Nobody{})
 	}
-	l.Free(wire.TicketUpdate{}) // also where a detached lock was revoked since
+	l.Free(wire.TicketUpdate{}) // also if a detached lock has been revoked since
 }
 
-// OnClose says what becomes of the keys if Close ends the lock: Unseen until a caller has seen its lease,
-// then Deleted.
+// OnClose sets what becomes of the keys if Close ends the lock: Unseen until a caller has seen its lease, then Deleted.
 func (l *Lock) OnClose(keys Keys) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,9 +145,9 @@ func (l *Lock) OnClose(keys Keys) {
 	}
 }
 
-// End ends every lock for Close, and posts the releases, except for locks under which a function runs:
-// these are renewed until it returns. Afterwards no lock is opened: each one that is opened is among
-// these, or finds that Close has begun.
+// End ends every lock for Close, and posts the releases. Locks under which a function runs are renewed until it
+// returns. No lock is opened after End: an Open either comes first, and End ends its lock, or it finds that Close has
+// begun.
 func (s *Locks) End() {
 	s.ensemble.Steps.Lock()
 	s.ended.Store(true)
@@ -165,8 +164,8 @@ func (s *Locks) End() {
 	}
 }
 
-// Desert ends the locks under which functions run when Close stops waiting, and returns how many. Their
-// keys stay until they expire, as if the process had died: the functions may still work.
+// Desert ends the locks under which functions run when Close stops waiting, and returns their number. Their keys stay
+// until they expire, as if the process had died: the functions may still work.
 func (s *Locks) Desert() (deserted int) {
 	for _, l := range s.schedule.all() {
 		if l.endForClose(true) {
@@ -176,11 +175,11 @@ func (s *Locks) Desert() (deserted int) {
 	return deserted
 }
 
-// endForClose ends the lock if a function runs under its lease, or if none does, as running says. Keys that
-// a lock delay keeps after a loss outlive Close, so it need not wait.
+// endForClose ends the lock if a function runs under its lease (running), or if none does (not running). Keys that a
+// lock delay keeps after a loss outlive Close, so Close need not wait for them.
 func (l *Lock) endForClose(running bool) bool {
 	l.mu.Lock()
-	if l.is.working != running || l.is.over && l.deleteAt == 0 { // who has released it asks the nodes
+	if l.is.working != running || l.is.over && l.deleteAt == 0 { // the caller that has released it asks the nodes
 		l.mu.Unlock()
 		return false
 	}

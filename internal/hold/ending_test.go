@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The ways in which a lease ends. sent are the operations that a node gets at the end, and later those when the
-// watchdog, or the last act of Close, deletes the keys.
+// endings are the ways in which a lease ends. sent lists the operations that a node gets at the end, and later those
+// that it gets when the watchdog, or the last act of Close, deletes the keys.
 var endings = []struct {
 	way    string
 	change func(*Grant)
@@ -219,13 +219,13 @@ func TestEachWayOfEndingALeaseIsAnEndingAndSendsTheseRequests(t *testing.T) {
 			assert.Equal(t, c.is, l.is.what.words()+", "+[...]string{"Deleted", "Unseen", "Delayed", "Left"}[l.is.keys])
 			var learns []string
 			for _, e := range first.events {
-				if e.What != 0 { // not only the stop
+				if e.What != 0 { // more than a new stop
 					learns = append(learns, e.What.words())
 				}
 			}
 			assert.Equal(t, c.learns, strings.Join(learns, " "))
 			in := p.clock.Now().Add(10 * time.Hour)
-			l.Terms().MinHold = 0 // it is over by then
+			l.Terms().MinHold = 0 // it has passed by then
 			p.tend(in, p.schedule.take(in))
 			assert.Equal(t, c.later, log.until(t, p, l))
 		})
@@ -259,7 +259,7 @@ func (o *operations) record(command []string) bool {
 	}
 	keys, _ := strconv.Atoi(command[2])
 	args := command[3+keys:]
-	lean := keys < 6 // the other script has five, and those of the locks
+	lean := keys < 6 // the usual script has five keys, plus those of the locks
 	if !lean {
 		args = args[6:] // of the whole call
 	}

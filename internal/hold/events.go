@@ -10,35 +10,32 @@ import (
 
 // A Tenant is the lease that stands on a Lock.
 type Tenant interface {
-	// Report tells the lease what has happened to its lock. It runs with the Lock's mutex held,
-	// and the events of a lease come in the order in which they happened. The end, Lost or
-	// Released, is the last but for Settled.
+	// Report tells the lease what has happened to its lock. It runs with the Lock's mutex held, and the events of a
+	// lease come in the order in which they happened. Only Settled may follow the end, which is Lost or Released.
 	Report(e Event)
 }
 
 // A Queue has the callers of this process that want a Lock, and decides what becomes of it.
 type Queue interface {
-	// Lost says that the Lock has ended, and not because its Queue has released it. It runs
-	// without a mutex.
+	// Lost reports that the Lock has ended without a release by its Queue. It runs without a mutex.
 	Lost(l *Lock)
-	// Finish decides what becomes of the Lock, whose lease was released. It returns the answers that
-	// are pending if that is the Lock's release, nil otherwise. It runs without a mutex.
+	// Finish decides what becomes of the Lock, whose lease was released. It returns the pending answers if it releases
+	// the Lock, nil otherwise. It runs without a mutex.
 	Finish(l *Lock, state quorum.Hold) *ensemble.Answers
 }
 
-// Keys says what becomes of the keys of a lock when it ends.
+// Keys is what becomes of the keys of a lock when it ends.
 type Keys uint8
 
 const (
-	// Deleted means that they are deleted, at the end of the minimum hold if there is one.
+	// Deleted means that the keys are deleted, at the end of the minimum hold if there is one.
 	Deleted Keys = iota
-	// Unseen means that they are deleted at once: no caller has seen the lease, so no minimum hold
-	// keeps the name.
+	// Unseen means that the keys are deleted at once: no caller has seen the lease, so no minimum hold keeps the name.
 	Unseen
-	// Delayed means that they stay for the safety margin and the lock delay, so that work under the lease can
-	// stop. Then the watchdog deletes them.
+	// Delayed means that the keys stay for the safety margin and the lock delay, so that work under the lease can stop.
+	// Then the watchdog deletes them.
 	Delayed
-	// Left means that they stay until they expire, or until DeleteKeys: work under them continues, here or in
+	// Left means that the keys stay until they expire, or until DeleteKeys: work under them continues, here or in
 	// another process.
 	Left
 )
@@ -56,7 +53,7 @@ type What uint16
 const (
 	// Opened means that the lease has been granted.
 	Opened What = 1 << iota
-	// Passed means, with Opened, that the lease before has passed the lock on.
+	// Passed means, with Opened, that the previous lease has passed the lock on.
 	Passed
 	// Renewed is quorum's Renewed: a quorum has confirmed, or the risk has ended.
 	Renewed
@@ -77,7 +74,7 @@ const (
 	// Settled means that the answers to a release are in, or that there are none. With Lost, the lease was
 	// lost before it was released; Now is the instant of the release.
 	Settled
-	// Wanted means that others want the lock, or do not want it any more.
+	// Wanted means that others want the lock, or no longer want it.
 	Wanted
 )
 
@@ -87,7 +84,7 @@ type Event struct {
 	What   What
 	State  quorum.State
 	Reason quorum.Reason  // with Lost
-	Free   clock.Validity // with Lost, unless the nodes have denied the lock: when another client can get it at the earliest
+	Free   clock.Validity // with Lost, unless the nodes have denied the lock: the earliest instant at which another client can get it
 	// By the validity clock: when the lease began, when this happened, and when work under the lease
 	// must stop.
 	Granted, Now, Stop clock.Validity

@@ -80,7 +80,7 @@ func (p process) open(t *testing.T, g *Grant) (*Lock, *lease) {
 	return l, first
 }
 
-// stepClock has a node's clock stepped forward, as an ensemble reports it.
+// stepClock steps a node's clock forward, as an ensemble reports it.
 func (p process) stepClock(node int, by time.Duration) {
 	_, at := p.clock.Both()
 	step := &ensemble.Step{Node: node, By: by, At: at}

@@ -19,7 +19,7 @@ import (
 type Lock struct {
 	of  *Locks
 	key string
-	// terms are the terms of the requests. They are in force, unless no majority has confirmed a longer TTL, see
+	// terms are the terms of the requests. A longer TTL is in force only once a majority has confirmed it, see
 	// quorum.Machine.Terms. Written with mu held.
 	terms atomic.Pointer[config.Terms]
 
@@ -42,11 +42,11 @@ type Lock struct {
 	alarm    alarm[*Lock] // in the schedule
 }
 
-// others are who waits: the tickets of other processes in the queues, and callers of this one.
+// others are the waiters: tickets of other processes in the queues, and callers of this process.
 type others struct {
 	tickets int                   // by the latest answers
 	asOf    clock.Validity        // when these arrived
-	wants   atomic.Pointer[wants] // nil while no lease has asked for it; written with the lock's mutex held
+	wants   atomic.Pointer[wants] // nil until a lease has asked for it; written with the lock's mutex held
 }
 
 // tenancy is the lease that stands on the lock.
@@ -56,16 +56,16 @@ type tenancy struct {
 	ended   clock.Validity // when it was released
 }
 
-// flags say how a lock stands.
+// flags are the state of a lock.
 type flags struct {
 	taking    quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
 	vacant    bool       // its lease has ended, and it has not been passed on
-	unsettled bool       // its lease was released, and does not know yet what the nodes say of it
+	unsettled bool       // its lease was released, and the nodes' answers about it are pending
 	working   bool       // a function of Do or Lead runs under its lease, and counts among calls
-	what      What       // of its Ending; before the end, of the one by Close
+	what      What       // of its Ending; until then, of an end by Close
 	keys      Keys       // the same
 	over      bool       // it was lost or released
-	shared    bool       // it is one of several leases that read
+	shared    bool       // its lease is shared
 }
 
 // Key returns the key of the lock on the nodes.
@@ -100,7 +100,7 @@ func (l *Lock) entry() wire.Entry {
 	return wire.Entry{Lock: l.key, Value: l.value, Shared: l.is.shared}
 }
 
-// Left returns how long a quorum of nodes keeps the keys, 0 if it does not.
+// Left returns how long a quorum of nodes keeps the keys, 0 if none does.
 func (l *Lock) Left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Lock) Over() bool {
 	return l.is.over
 }
 
-// Tick finds out whether the lock is lost by now, and reports it.
+// Tick checks whether the lock is lost by now, and reports a loss.
 func (l *Lock) Tick() { l.step(quorum.Input{Kind: quorum.InputTick}, nil) }
 
 // transition is the result of a step.
@@ -217,8 +217,7 @@ func (l *Lock) release(now clock.Validity) {
 // keysStay returns how long the keys stay after the end, so that work can stop. l.mu is held.
 func (l *Lock) keysStay() time.Duration { return l.machine.Terms().SafetyMargin + l.Terms().LockDelay }
 
-// finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
-// have to.
+// finish ends the lock. The watchdog deletes its keys at deleteAt, or never for quorum.Never.
 func (l *Lock) finish(deleteAt clock.Validity) {
 	l.is.over = true
 	if deleteAt != quorum.Never {
@@ -250,7 +249,7 @@ func (l *Lock) carryOut(now clock.Validity, out quorum.Output) {
 				backoff.WithInitialInterval(t.TTL/20), backoff.WithMaxInterval(t.Interval),
 				backoff.WithMaxElapsedTime(0))
 		}
-		// No later than the next round would have been: a process that reads late misses each round.
+		// The retry comes no later than the next round would: a process that reads late misses each round.
 		l.machine.Arm(min(l.machine.Wake(), now.Add(l.retry.NextBackOff())))
 	}
 	if out.Confirmed {
@@ -305,8 +304,8 @@ func (l *Lock) report(now clock.Validity, what What) {
 	}
 }
 
-// unsettled returns the tenancy whose release waits to be settled, and that no longer waits in the lock; the
-// zero tenancy for none. l.mu is held.
+// unsettled takes out of the lock the tenancy whose release waits to be settled; the zero tenancy for none. l.mu is
+// held.
 func (l *Lock) unsettled() (was tenancy) {
 	if l.is.unsettled && l.is.vacant {
 		l.is.unsettled, was = false, l.tenancy
@@ -314,7 +313,7 @@ func (l *Lock) unsettled() (was tenancy) {
 	return was
 }
 
-// settle reports the last that is known of a lease that was released. l.mu is held.
+// settle sends the last report about a lease that was released. l.mu is held.
 func (l *Lock) settle(was tenancy, e Event) {
 	if was.tenant != nil {
 		e.Granted, e.Now, e.Value = was.granted, was.ended, l.value

@@ -27,16 +27,16 @@ type Locks struct {
 	schedule   schedule[*Lock]
 	registry   registry
 	lag        atomic.Int64 // the expected delay, which each step of a lock uses
-	// ended means that Close has begun, and no lock is opened any more. Written with the mutex of
-	// Steps held: a lock is either among those that End ends, or Open finds this.
+	// ended means that Close has begun, and no lock is opened any more. Written with the mutex of Steps held: either
+	// End ends a new lock, or its Open sees ended.
 	ended atomic.Bool
 }
 
 // expectedLag returns the expected delay before a reader observes a loss.
 func (s *Locks) expectedLag() time.Duration { return time.Duration(s.lag.Load()) }
 
-// ClockStepped shortens the locks by a step of a node's clock. The mutex of Steps is held: each
-// lock that is opened is either among these or finds the step. apply runs without it.
+// ClockStepped shortens the locks by a step of a node's clock. The mutex of Steps is held: a lock that is being opened
+// is either among these or finds the step. apply runs without the mutex.
 func (s *Locks) ClockStepped(step *ensemble.Step) (apply func()) {
 	locks := s.schedule.all()
 	return func() {
@@ -55,7 +55,7 @@ type registry struct {
 
 	mu      sync.Mutex // taken after a Lock's mutex
 	byKey   map[string]*Lock
-	readers map[string]struct{} // the owner values of shared locks: no caller waits behind those here
+	readers map[string]struct{} // the owner values of shared locks: no caller waits behind a shared lock
 }
 
 // Find returns this process's lock of a key, nil if there is none. Shared locks do not count.

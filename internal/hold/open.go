@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Why an attempt that was won gets no lock.
+// These are the reasons why a won attempt gets no lock.
 var (
 	// ErrTooSlow means that the majority came when too little of the lease was left.
 	ErrTooSlow = errors.New("granted too late: less than a tenth of the lease was left")
@@ -31,12 +31,12 @@ type Grant struct {
 	Queue    Queue          // the queue of callers that want the lock; nil for none
 	Others   int            // tickets in the queues, by the answers
 	Errors   []error        // of the nodes; nil for none
-	Acquire  *wire.Request  // while nodes have not answered it
+	Acquire  *wire.Request  // set while nodes have not answered it
 }
 
-// Open makes a Lock of a grant, and reports it to its first lease. It is the only place that grants
-// a lock. The lock is complete before any other goroutine sees it, with the clock steps that
-// were found since the attempt began. The caller allocates the lock.
+// Open makes a Lock from a grant, and reports it to its first lease. Only Open grants a lock. The lock is complete
+// before any other goroutine sees it, with the clock steps that were found since the attempt began. The caller
+// allocates the lock.
 func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 	s.build(g, l)
 	s.ensemble.Steps.Lock()

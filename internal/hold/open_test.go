@@ -109,8 +109,8 @@ func TestNoLockIsOpenedOnceCloseHasBegun(t *testing.T) {
 	assert.Empty(t, late.events)
 }
 
-// The first caller that looks for a lock fills the registry. Another one that comes meanwhile would otherwise not
-// learn that this process has the lock, and would not wait behind it.
+// The first caller that looks for a lock fills the registry. A second caller must wait until it is filled: otherwise it
+// would not learn that this process has the lock, and would not wait behind it.
 func TestALockIsFoundWhileTheRegistryIsFilled(t *testing.T) {
 	p := idle(1)
 	l, _ := p.open(t, p.grant(hour(1)))

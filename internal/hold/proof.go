@@ -8,19 +8,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// proof is which nodes have shown our owner value and our token. A lock may be passed on without
-// Redis only while a quorum of them has: otherwise another client may have had the lock since.
+// proof names the nodes that have shown our owner value and our token. A lock may be passed on without Redis only while
+// a quorum has shown both: otherwise another client may have had the lock since.
 type proof struct {
 	nodes quorum.Set // that have shown both since the proof was last reset
-	// unproven are nodes that may show both though the acquisition was no vote there, see vote.Look: until a check moves
-	// the token, what they show proves nothing.
+	// unproven are nodes that may show both although the acquisition was not a vote there, see vote.Look. Until a check
+	// moves the token, what they show proves nothing.
 	unproven quorum.Set
 	// from is the earliest send time of a request whose answer counts: the last reset, or the
 	// check that moved the token.
 	from clock.Validity
 }
 
-// reset forgets what was shown. Answers to requests that were sent before now do not count any more.
+// reset forgets what was shown. Answers to requests that were sent before now no longer count.
 func (p *proof) reset(now clock.Validity) { p.nodes, p.from = 0, now }
 
 // record records whether node i shows our owner value and our token, in answer to a request that was
@@ -51,7 +51,7 @@ const blockSize = int64(100 * time.Millisecond / time.Microsecond)
 // size returns how many tokens are unused.
 func (b *block) size() int { return int(max(b.last-b.next+1, 0)) }
 
-// ticket is a ticket that a waiter which has its lease may have left in queues.
+// ticket is a ticket that the waiter that acquired the lock may have left in queues.
 type ticket struct {
 	text     string     // "" for none
 	queued   quorum.Set // nodes that may have it in their queues, because they have not granted

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A lock is passed on inside the process only on proof: what the nodes have shown of it.
+// A lock is passed on inside the process only on proof, which the answers of the nodes give.
 
 func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	all, others := quorum.All(3), quorum.All(3).Without(1)
@@ -101,7 +101,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 			assert.NotSame(t, ended, c, "it ends once")
 			ended, at, state = c, time.Duration(now), s
 		})
-		c.token = token // no node runs, so nobody has seen another
+		c.token = token // no node runs, so no node has seen another token
 		return c
 	}
 	first := check(token)
@@ -187,8 +187,8 @@ func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	assert.Equal(t, ErrTaken, l.owns(&wire.Reply{TTL: wire.Endless}), "another's empty key")
 }
 
-// A lock that the lean way has made and that is no vote shows our token, and the register may have stood above it before: no
-// proof, until a check has moved the token.
+// A lock that the lean way has made without a vote shows our token, although the register may have stood above it
+// before. It proves nothing until a check has moved the token.
 func TestALockThatIsNoVoteProvesNothing(t *testing.T) {
 	p := idle(3)
 	g := p.grant(hour(3))

@@ -13,9 +13,9 @@ import (
 
 // This file has the releases of locks that have ended.
 
-// Free ends the lock, unless it has ended, and posts its release, which carries the ticket of the
-// next caller of this process. With a minimum hold the keys stay until then, and the watchdog
-// releases them, so that waiters are woken. The answers are pending.
+// Free ends the lock, unless it has ended, and posts its release, which carries the ticket of the next caller of this
+// process. With a minimum hold the keys stay until it ends; then the watchdog releases them, so that waiters are woken.
+// Free returns the pending answers.
 func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
 	r := &Return{lock: l}
 	l.mu.Lock()
@@ -31,8 +31,7 @@ func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
 	return &r.Answers
 }
 
-// A Return is a lock on its way back to the nodes. Their answers say whether the lease that was released
-// had it until then.
+// A Return is a lock on its way back to the nodes. Their answers show whether the released lease had it until then.
 type Return struct {
 	ensemble.Answers
 
@@ -40,7 +39,7 @@ type Return struct {
 	was  tenancy       // whose release waits for the answers; no tenant if none does
 	keep time.Duration // for which the nodes keep the keys; 0 if they delete them
 
-	// Delayed by the mutex of the Answers.
+	// Guarded by the mutex of the Answers.
 	votes  quorum.Release
 	denied []error // why the key on a node was not ours; nil until there is a reason
 }
@@ -57,7 +56,7 @@ func (r *Return) Judge(i int, req *wire.Request, reply *wire.Reply) error {
 	}
 	now := r.lock.of.clock.Now()
 	switch {
-	case found > wire.Missing, len(reply.Wants) > 0 && reply.Wants[0].Marked: // ours, or revoked, so that no other client has had it
+	case found > wire.Missing, len(reply.Wants) > 0 && reply.Wants[0].Marked: // ours, or revoked: no other client has had it
 		r.votes.Deleted(i)
 	case reply.Again, r.keep > 0 && now > r.was.ended.Add(r.keep/2): // an earlier copy may have deleted it; or the request came too late
 		r.votes.Unclear(i)
@@ -97,8 +96,8 @@ func (r *Return) End() {
 	r.lock.settle(r.was, e)
 }
 
-// keepRequest returns a request that keeps the keys of a released lock until its lease reaches
-// the minimum hold, and for how long that is. It returns nil when the lease is that old, or was lost.
+// keepRequest returns a request that keeps the keys of a released lock until its lease reaches the minimum hold, and
+// how long that takes. It returns nil when the lease is that old, or was lost.
 func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
 	if l.Terms().MinHold == 0 {
 		return nil, 0
@@ -137,7 +136,7 @@ func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	return l.entry().Release(l.acquire, update, expires)
 }
 
-// keyLife returns after how long the keys have expired, on every node. l.mu is held.
+// keyLife returns how long it takes until the keys have expired on every node. l.mu is held.
 func (l *Lock) keyLife() time.Duration { return l.machine.Longest() + l.Terms().LockDelay }
 
 // leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.
@@ -151,7 +150,7 @@ func (s *Locks) clear(locks []*Lock) {
 	}
 }
 
-// ReleaseAll returns requests that delete the keys of all that are left, for Close.
+// ReleaseAll returns requests that delete the keys of all remaining locks, for Close.
 func (s *Locks) ReleaseAll() []*wire.Request { return s.releaseAll(s.schedule.all()) }
 
 // releaseAll returns requests that delete the keys of locks that have ended, so that waiters need

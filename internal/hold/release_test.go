@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The release of a hold may itself find the hold lost, after a suspend for example. The
-// queue must not wait for itself then.
+// The release of a lock may itself find the lock lost, for example after a suspend. The queue must then not wait for
+// itself.
 func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 	p := idleOn(clock.From(func() clock.Reading { return now }), 3)
@@ -38,7 +38,7 @@ func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	assert.False(t, first.saw(Lost), "its lease was released before")
 }
 
-// A lease that is found lost is not handed on, so its keys are released like those of any other.
+// A lease that is found lost is not handed on, so its keys are released like any others.
 func TestALeaseThatIsFoundLostWhenItIsHandedOnIsReleased(t *testing.T) {
 	for _, as := range []What{Released, Released | Detached} {
 		for _, late := range []time.Duration{0, 2 * time.Hour} {

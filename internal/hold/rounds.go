@@ -13,23 +13,22 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// This file has what is asked of the nodes about locks that are held: rounds of renewal, the heals
-// that follow them, and Verify.
+// This file has the requests to the nodes about locks that are held: rounds of renewal, the heals that follow them, and
+// Verify.
 
-// Why a key on a node is not ours.
+// These are the reasons why a key on a node is not ours.
 var (
 	ErrMissing = errors.New("key is missing")
-	// ErrRevoked is the answer to a Detach of a lease that was revoked; a RevokedError also says by whom.
+	// ErrRevoked is the answer to a Detach of a lease that was revoked; a RevokedError also names the revoker.
 	ErrRevoked = errors.New("lease was revoked")
 	ErrTaken   = errors.New("key belongs to another owner")
-	// ErrOvertaken is why a node does not count that has confirmed a longer TTL.
+	// ErrOvertaken is why a node that has confirmed a longer TTL does not count.
 	ErrOvertaken = errors.New("reconnected: an earlier renewal with a shorter TTL may still run after this one")
 )
 
-// Renew begins a round of renewal, with other terms if these have another TTL; nil for those that it has.
-// Without another TTL, a round that is running serves as well. with runs with the lock's mutex held,
-// before the round, unless the lock has ended. When the round begins, the lease knows of a shorter TTL, and
-// no request with it has been posted.
+// Renew begins a round of renewal. terms replace the lock's terms if their TTL differs; nil keeps these. With the same
+// TTL, a running round serves as well. with runs under the lock's mutex before the round, unless the lock has ended.
+// The lease learns of a shorter TTL before a request with it is posted.
 func (l *Lock) Renew(terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
 	l.mu.Lock()
@@ -58,15 +57,15 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 			asked, t := l.asks(r, j), l.machine.Terms()
 			l.entry().Extend(renewals, asked.KeyTTL)
 			l.mu.Unlock()
-			// A late renewal still prolongs the lease, until the next round. This process may be late itself,
-			// with what is ahead of it.
+			// A renewal that runs late still prolongs the lease, until the next round. This process may itself be late,
+			// with requests that are ahead of this one.
 			renewals.Expires = max(renewals.Expires, steady.Add(max(t.Timeout, t.TTL/4)+min(late, t.TTL/4)))
 		}
 		s.ensemble.PostTo(nodes, renewals, r)
 	}
 }
 
-// healing lists, by node, the locks whose keys have to be created again.
+// healing lists, by node, the locks whose keys must be created again.
 type healing map[int][]*Lock
 
 // with returns the list with a lock's keys on these nodes.
@@ -107,7 +106,7 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	}
 }
 
-// heal adds what creates the key again on node i to the request of r, of which it is lock j.
+// heal adds the lock to the request of r, as lock j of the round, so that node i creates the key again.
 func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,8 +128,8 @@ func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 	l.entry().Heal(req, l.asks(r, j).KeyTTL, steady.Add(left), heldUntil)
 }
 
-// asks returns the terms that lock j of a round asks for, and notes them there if the lock was granted with
-// others. l.mu is held.
+// asks returns the terms that lock j of a round asks for, and notes them in the round if the lock was granted with
+// other terms. l.mu is held.
 func (l *Lock) asks(r *round, j int) *config.Terms {
 	t := l.Terms()
 	if l.machine.Changed() {
@@ -146,7 +145,7 @@ func (l *Lock) asks(r *round, j int) *config.Terms {
 type round struct {
 	of     *Locks
 	locks  []*Lock
-	terms  []*quorum.Terms // that the locks ask for, nil for those with which a lock was granted; nil if there are no others
+	terms  []*quorum.Terms // that the locks ask for; an entry is nil for the terms of the grant, and terms is nil if all are
 	began  clock.Validity  // the instant before it was posted
 	steady clock.Steady    // the same
 }
@@ -237,8 +236,8 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 	}).Heal
 }
 
-// Verify asks the nodes whether they still have the lock, and waits for a quorum that has it. What
-// a node denies may end the lease.
+// Verify asks the nodes whether they still have the lock, and waits for a quorum that has it. A denial may end the
+// lease.
 func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 	_, now := l.of.clock.Both()
 	l.mu.Lock()

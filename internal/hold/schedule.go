@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// schedule says when each of its members needs the watchdog next. It is a heap by the instant of
-// the wake; each member has an alarm, which says when it is due and where it is.
+// schedule knows when each of its members needs the watchdog next. It is a heap by the instant of the wake; the alarm
+// of a member has this instant and the member's place in the heap.
 type schedule[T any] struct {
 	now    func() clock.Validity
 	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed
@@ -36,10 +36,10 @@ func newSchedule[T any](now func() clock.Validity) schedule[T] {
 	return schedule[T]{now: now, signal: make(chan struct{}, 1)}
 }
 
-// at has the watchdog look at a member at an instant, or earlier. quorum.Never takes it out.
+// at makes the watchdog look at a member at wake, or earlier. quorum.Never removes the member.
 func (s *schedule[T]) at(one *alarm[T], wake clock.Validity) {
-	// A wake that is too early is harmless: the member is scheduled anew then. So the mutex is not
-	// taken only to move a wake to a later instant. Most calls end here.
+	// A wake that is too early is harmless: the member is then scheduled anew. So moving a wake to a later instant does
+	// not take the mutex. Most calls end here.
 	if known := one.wake.Load(); known != 0 && int64(wake) >= known && wake != quorum.Never {
 		return
 	}
@@ -91,8 +91,8 @@ func (s *schedule[T]) all() []T {
 	return all
 }
 
-// sleep begins a sleep, which is longest at most. It returns how long it lasts, and false when
-// nothing is scheduled. empty means that nothing is in the heap.
+// sleep begins a sleep of at most longest. It returns how long the sleep lasts, and false when nothing is scheduled.
+// empty means that nothing is in the heap.
 func (s *schedule[T]) sleep(longest time.Duration) (wait time.Duration, empty, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

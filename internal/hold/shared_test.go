@@ -29,7 +29,7 @@ func (p process) sharedGrant(terms *config.Terms) *Grant {
 
 // A caller of the process does not wait behind a shared lease, so none may get its lock.
 func TestASharedLeaseIsNotFoundByItsKey(t *testing.T) {
-	for _, refused := range []bool{false, true} { // locks of before the first refusal are found otherwise
+	for _, refused := range []bool{false, true} { // locks from before the first refusal are found in another way
 		p := idle(3)
 		if refused {
 			assert.Nil(t, p.Find("job"))
@@ -56,7 +56,7 @@ func TestAReaderMissesItsEntryWhereOnlyOthersRead(t *testing.T) {
 	assert.Equal(t, ErrMissing, writer.owns(reading()), "the lock waits for readers: a reservation")
 }
 
-// All that the process sends for it is about its entry among the readers.
+// All requests for a shared lease concern its entry among the readers.
 func TestAReaderIsRenewedRestoredKeptAndReleasedAsAReader(t *testing.T) {
 	servers := redistest.Start(t, 1)
 	p, server := running(t, servers), servers[0]

@@ -5,12 +5,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file has what happens between the leases that stand on a lock one after the other.
+// This file has the change from one lease on a lock to the next.
 
-// Pass gives the lock to the next lease, which gets the next token of the block. It returns false,
-// and the lock stays without a lease, if the lock has ended, or if a quorum of nodes no longer
-// shows that it is ours. check means that the block or the answers are running out: a Check
-// would renew them.
+// Pass gives the lock to the next lease, which gets the next token of the block. It returns false, and the lock stays
+// without a lease, if the lock has ended, or if a quorum of nodes no longer shows that it is ours. check means that the
+// tokens are running out, or that the answers are getting old: a Check would renew both.
 func (l *Lock) Pass(to Tenant) (check, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -24,8 +23,8 @@ func (l *Lock) Pass(to Tenant) (check, ok bool) {
 	return now > l.others.asOf.Add(quorum.CheckAfter/2) || l.tokensLeft() < 16, true
 }
 
-// Listen has the lease t told who wants its lock: now what the nodes have said, and each change. Of the
-// callers of this process it learns by SetCallers.
+// Listen tells the lease t who wants its lock: what the nodes have answered by now, and each change. SetCallers adds
+// the callers of this process.
 func (l *Lock) Listen(t Tenant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +36,7 @@ func (l *Lock) Listen(t Tenant) {
 	l.tellWant(l.of.clock.Now())
 }
 
-// attend has the lock remember who wants it, from now on. first means that it did not before. l.mu is held.
+// attend makes the lock remember who wants it, from now on. first means that it did not before. l.mu is held.
 func (l *Lock) attend() (w *wants, first bool) {
 	if w = l.others.wants.Load(); w == nil {
 		w, first = newWants(l.Terms().Nodes, l.others.tickets), true
@@ -46,8 +45,8 @@ func (l *Lock) attend() (w *wants, first bool) {
 	return w, first
 }
 
-// SetCallers says how many callers of this process wait for the lock. It takes no mutex while no lease
-// listens, because a lock may be passed on 400,000 times a second.
+// SetCallers sets how many callers of this process wait for the lock. It takes no mutex while no lease listens, because
+// a lock may be passed on 400,000 times a second.
 func (l *Lock) SetCallers(callers int) {
 	w := l.others.wants.Load()
 	if w == nil {
@@ -59,8 +58,8 @@ func (l *Lock) SetCallers(callers int) {
 	l.tellWant(l.of.clock.Now())
 }
 
-// Attach has q decide what becomes of the lock. It returns when the current lease began, and false if the
-// lock has ended.
+// Attach lets q decide what becomes of the lock. It returns when the current lease began, and false if the lock has
+// ended.
 func (l *Lock) Attach(q Queue) (granted clock.Validity, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +141,7 @@ func (l *Lock) Rest(t Tenant) {
 	}
 }
 
-// rest is Rest, and Vacate before it. l.mu is held.
+// rest is Rest for a caller that holds l.mu. Vacate calls it too.
 func (l *Lock) rest() {
 	if l.is.working {
 		l.is.working = false

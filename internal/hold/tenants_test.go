@@ -38,7 +38,7 @@ func TestALockWhoseProofWasWithdrawnMeanwhileIsNotPassedOn(t *testing.T) {
 	assert.Same(t, first, l.Tenant())
 }
 
-// A token is granted once, and none beyond the block: the nodes know of no other.
+// A token is granted once, and none beyond the block: the nodes know no other.
 func TestALockIsPassedOnAsOftenAsItHasTokens(t *testing.T) {
 	p := idle(3)
 	l, current := queueing(t, p)
@@ -78,7 +78,7 @@ func TestALockThatIsOverIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// The end of a lease must not end the one that the lock was passed on to.
+// The end of a lease must not end the lease to which the lock was passed on.
 func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	p := idle(3)
 	l, first := queueing(t, p)
@@ -103,7 +103,7 @@ func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	assert.Equal(t, Released|Asking, ends[0].What, "the loss is the next lease's")
 }
 
-// A lease that is over has no loss, and the queue hears of one, because callers wait for it.
+// A lease that has ended has no loss. The queue learns of the loss, because callers wait for the lock.
 func TestALossBetweenTwoLeasesIsTheOwnersAlone(t *testing.T) {
 	p := idle(3)
 	g, q := p.grant(hour(3)), &queue{}

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// A View is how a lock stands, for people who look at it.
+// A View is the state of a lock, for people who look at it.
 type View struct {
 	Tenant        Tenant         // the lease that stands on the lock
 	Granted, Stop clock.Validity // when the lease began, and when work must stop
@@ -20,8 +20,8 @@ type View struct {
 // All returns the locks of this process, with some that have ended.
 func (s *Locks) All() []*Lock { return s.schedule.all() }
 
-// View returns how the lock stands at an instant, and false if no lease stands on it. From the first call on the lock remembers
-// who wants it; first must be called then, and brings what is known of the callers of this process.
+// View returns the state of the lock at an instant, and false if no lease stands on it. From the first call on, the
+// lock remembers who wants it. The first call therefore calls first, which reports the callers of this process.
 func (l *Lock) View(now clock.Validity, first func(key string)) (v View, ok bool) {
 	l.mu.Lock()
 	_, unknown := l.attend()

@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// This file has what still comes of the acquisition after the grant: late votes, and reservations
-// for the ticket of the waiter that acquired the lock.
+// This file has the effects of the acquisition after the grant: late votes, and reservations for the ticket of the
+// waiter that acquired the lock.
 
 // Vote handles an answer to the acquisition that arrives after the grant: one more node that
 // holds the lock raises the margin.
@@ -62,9 +62,9 @@ func (l *Lock) RecordTicket(text string, queued, reserved quorum.Set) {
 	}
 }
 
-// TakeReservations has the lock take the reservations for its ticket on these nodes: a heal makes
-// each of them one more vote. Messages cause most of them, so a node that has the lock, or has not
-// answered the last time, is not asked.
+// TakeReservations makes the lock take the reservations for its ticket on these nodes: a heal makes each of them one
+// more vote. Messages cause most of these calls, so a node that has the lock, or has not answered the last time, is not
+// asked.
 func (l *Lock) TakeReservations(nodes quorum.Set) {
 	var heal healing
 	for i := range nodes.All() {

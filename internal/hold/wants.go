@@ -8,11 +8,11 @@ import (
 // This file has what a holder learns from others: who waits for the lock, who has asked for it, and who
 // has revoked the lease.
 
-// A Want says who wants a lock from its holder.
+// A Want describes who wants a lock from its holder.
 type Want struct {
 	Waiters int // callers of this process, and tickets in the queue of the node that shows most of them
 	Asked   bool
-	Note    wire.Note // of who has asked
+	Note    wire.Note // of the client that has asked
 }
 
 // RevokedError is why a node denies a lock: the lease was revoked.
@@ -21,14 +21,14 @@ type RevokedError struct{ Note wire.Note }
 // Error names who has revoked the lease, and why.
 func (e *RevokedError) Error() string { return "lease was revoked: " + e.Note.String() }
 
-// wants is who wants a lock, for a lease that has asked for it.
+// wants tracks who wants a lock, for a lease that has asked to know.
 type wants struct {
 	nodes   []wire.Want // the latest answers to renewals, by node
 	callers int         // of this process that wait for the lock
-	told    Want        // the last one that the lease was told
+	told    Want        // the last one that was reported to the lease
 }
 
-// newWants returns what is known before the first answer: how many tickets a node has shown.
+// newWants returns the wants before the first answer: the tickets that a node has shown.
 func newWants(nodes, tickets int) *wants {
 	w := &wants{nodes: make([]wire.Want, nodes)}
 	for i := range w.nodes {
@@ -37,7 +37,7 @@ func newWants(nodes, tickets int) *wants {
 	return w
 }
 
-// record records what node i has answered. own is whether the holder's own ticket may be in its queue.
+// record records the answer of node i. own means that the holder's own ticket may be in its queue.
 func (w *wants) record(i int, want wire.Want, own bool) {
 	if own {
 		want.Waiters = max(want.Waiters-1, 0)
@@ -45,7 +45,7 @@ func (w *wants) record(i int, want wire.Want, own bool) {
 	w.nodes[i] = want
 }
 
-// forget forgets the answers of nodes that do not answer any more.
+// forget forgets the answers of nodes that no longer answer.
 func (w *wants) forget(silent quorum.Set) {
 	for i := range silent.All() {
 		w.nodes[i] = wire.Want{}

@@ -30,7 +30,7 @@ func TestALeaseIsToldOfEachChangeOnce(t *testing.T) {
 	assert.Equal(t, Want{Waiters: 1, Asked: true, Note: wire.Note{By: "ops"}}, now, "one node is enough for an ask")
 }
 
-// A ticket that the holder has left in a queue is not somebody who waits for it.
+// A ticket that the holder has left in a queue isn't a waiter.
 func TestTheHoldersOwnTicketDoesNotCount(t *testing.T) {
 	w := newWants(1, 0)
 	for tickets, want := range map[int64]int{0: 0, 1: 0, 2: 1} {

@@ -124,7 +124,7 @@ func (d *Watchdog) tend(now clock.Validity, due []*alarm[*Lock]) {
 			renew, heal = append(renew, l), heal.with(l, t.heal)
 		case t.live:
 			heal = heal.with(l, t.heal)
-		case t.deleteAt == 0: // it was released since it was taken, and who has released it asks the nodes
+		case t.deleteAt == 0: // it was released in between, and the caller that has released it asks the nodes
 		case now < t.deleteAt:
 			d.schedule.at(one, t.deleteAt)
 		default:
@@ -143,7 +143,7 @@ type tick struct {
 	live     bool // the lock was not over before
 	begin    bool // a round begins
 	heal     quorum.Set
-	deleteAt clock.Validity // of a lock that had ended: when its keys are to be deleted; 0 for keys that are not the watchdog's
+	deleteAt clock.Validity // of a lock that had ended: when its keys are to be deleted; 0 if the watchdog does not delete them
 }
 
 // tick applies the passing of time. It begins a round that is due, or due soon enough to go

@@ -36,8 +36,7 @@ func TestALateWatchdogLooksForLossesEarlier(t *testing.T) {
 	assert.True(t, first.saw(Lost))
 }
 
-// An answer that confirms the lease must not end it because the watchdog was late
-// meanwhile.
+// An answer that confirms the lease must not end it because the watchdog was late in between.
 func TestAnAnswerIgnoresThatTheWatchdogIsLate(t *testing.T) {
 	p := idle(1)
 	l, first := p.open(t, p.grant(lagging()))
@@ -47,7 +46,7 @@ func TestAnAnswerIgnoresThatTheWatchdogIsLate(t *testing.T) {
 	assert.False(t, first.saw(Lost))
 }
 
-// Sleeping leases would otherwise wake by the delay that they knew before.
+// Otherwise, sleeping leases would wake by the delay that they knew before.
 func TestEveryLeaseLearnsAtOnceThatTheWatchdogIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const kept = 200 * time.Millisecond
@@ -86,7 +85,7 @@ func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
 	assert.False(t, p.measure(p.clock.Now().Add(-time.Second), 0), "hardly worse than before")
 }
 
-// A clock jump, by a suspend or by a change of the time, is no delay of the watchdog.
+// A clock jump, by a suspend or by a change of the time, isn't a delay of the watchdog.
 func TestAJumpOfTheClockIsNoLateness(t *testing.T) {
 	p := idle(1)
 	p.measure(p.clock.Now().Add(-time.Hour), time.Duration(clock.Validity(-time.Hour)))
