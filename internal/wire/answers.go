@@ -15,7 +15,7 @@ type Answers struct {
 	details []rueidis.RedisMessage
 }
 
-// AnswerOf returns the answer to one operation that is this character.
+// AnswerOf returns an answer to one operation that consists of this character.
 func AnswerOf(code string) Answers { return Answers{codes: code} }
 
 // Next removes the answers to the first operations, and returns them.
@@ -43,7 +43,7 @@ func Unpack(message *rueidis.RedisMessage, operations int) (clock int64, all Ans
 // Declined reports whether an operation was not run, because Apply needs the companions of its lock.
 func (a *Answers) Declined() bool { return strings.Contains(a.codes, "?") }
 
-// Declines reports whether an operation was not run that is answered in a result of a script.
+// Declines reports whether the result of a script shows that an operation was not run, as Declined does.
 func Declines(result rueidis.RedisResult) bool {
 	parts, err := result.ToArray()
 	if err != nil || len(parts) < 2 {
@@ -83,8 +83,8 @@ func operationFailure(parts []rueidis.RedisMessage) error {
 	return OperationError(strings.TrimPrefix(text, "ERR "))
 }
 
-// parts are the parts of an answer that are still to be read. After the first one that is missing, or of
-// another type than asked for, all are zero, and err says why.
+// parts are the unread parts of an answer. After the first part that is missing or of the wrong type, all parts read as
+// zero, and err is the reason.
 type parts struct {
 	rest []rueidis.RedisMessage
 	err  error
@@ -122,7 +122,7 @@ func (p *parts) texts() (texts []string) {
 	return texts
 }
 
-// maxRefused bounds what a node says of a time, in ms: a year.
+// maxRefused bounds the times that a node reports, in ms: a year.
 const maxRefused = 365 * 24 * 3600 * 1000
 
 // span returns the next part, a number of ms, within 0 and maxRefused.
@@ -130,7 +130,7 @@ func (p *parts) span() time.Duration {
 	return time.Duration(min(max(p.integer(), 0), maxRefused)) * time.Millisecond
 }
 
-// end returns why the answer is not understood; a part that was not read is a reason, too.
+// end returns why the answer is not understood; an unread part is a reason, too.
 func (p *parts) end() error {
 	if p.err == nil && len(p.rest) > 0 {
 		return ErrNotUnderstood

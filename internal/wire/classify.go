@@ -14,21 +14,21 @@ import (
 // own the slot. Another server does, so the node is dialled again.
 var moved = []string{"READONLY", "MOVED"}
 
-// transient lists how Redis errors begin that pass by themselves; rueidis has removed a
-// leading ERR. An error in neither transient nor fixes comes from our own script, or from
-// an ACL inside it (Redis 7.0 has no NOPERM there, only ERR), and an operator must act.
+// transient lists the beginnings of Redis errors that pass by themselves; rueidis has removed a leading ERR. An error
+// in neither transient nor fixes comes from our own script, or from an ACL inside it (Redis 7.0 has no NOPERM there,
+// only ERR), and an operator must act.
 var transient = []string{
 	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN",
 	"UNKILLABLE", "OOM", "Script killed by user",
 }
 
-// halfMoved lists how the errors begin of a server that finds the keys of a slot in two places. TRYAGAIN: some of
-// the keys are here, and others have been moved or do not exist. ASK: none is here. The last two are the error of
-// a script whose keys are here, and that uses another one: of Redis, and of Valkey since 9.0. All our keys lie in one
-// slot, so the errors mean nothing else.
+// halfMoved lists the beginnings of the errors of a server that finds the keys of a slot in two places. TRYAGAIN: some
+// of the keys are here, and others have been moved or do not exist. ASK: none is here. The last two come from a script
+// whose keys are here but that uses another key: from Redis, and from Valkey since 9.0. All our keys are in one slot,
+// so the errors have no other meaning.
 var halfMoved = []string{"TRYAGAIN", "ASK", "Script attempted to access a non local key", "Attempted to access a non local key"}
 
-// fixes lists what to do about an error, by how it begins.
+// fixes lists the remedies for errors, by how their texts begin.
 var fixes = []struct{ prefix, fix string }{
 	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
 	{"WRONGPASS", "set Username and Password of the node"},
@@ -46,7 +46,7 @@ var fixes = []struct{ prefix, fix string }{
 	{"quorumlock:", "another program wrote to the keys of this prefix: choose another prefix"},
 }
 
-// lacksScripts matches what a server answers that runs no scripts. The second is Garnet's.
+// lacksScripts matches the answers of servers that run no scripts. The second is Garnet's.
 var lacksScripts = regexp.MustCompile("(?i)^unknown command ['`\"]?(script|evalsha)|Lua scripting support disabled")
 
 const unknownCommand = "do not rename commands that locks need (https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights); if a proxy answers, name the server itself, " +
@@ -71,7 +71,7 @@ func Classify(err error) (Status, error) {
 	return 0, err
 }
 
-// classifyText does the same for the text of an error.
+// classifyText is Classify for the text of an error.
 func classifyText(text string, err error) (Status, error) {
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):

@@ -67,7 +67,7 @@ func (e Entry) Release(undoes *Request, ticket TicketUpdate, expires clock.Stead
 	default:
 		r = newRequest(Release, e.Lock, expires, "leave", e.Value[:OwnerLen+1], ticket.Ticket, ticket.EnqueuedAt, ticket.mode())
 	}
-	if undoes != nil && alone { // with a ticket, one may be in the queue since an earlier attempt
+	if undoes != nil && alone { // a ticket may be in the queue since an earlier attempt
 		r.undoes, r.undoesGeneration = undoes, undoes.generation.Load()
 	}
 	return r

@@ -15,7 +15,7 @@ var (
 	ErrLate        = errors.New("request arrived after its deadline, so the node refused it")
 	ErrQuarantined = errors.New("in quarantine: the node is new, or may have lost locks in a restart, a failover, a flush or an eviction")
 	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
-	// ErrMoving means that the keys of a slot are in two places. Only that has such answers.
+	// ErrMoving means that the keys of a slot are in two places. Nothing else causes such answers.
 	ErrMoving = errors.New("the cluster is moving the keys of the slot to another server: requests work again when the move ends")
 	// ErrUnguarded means that a client without the restart guard asks for votes of a node
 	// on which others rely on the guard. Everything but votes continues.
@@ -26,8 +26,8 @@ var (
 type ConfigError struct {
 	Problem string // what is wrong, in the server's own words if it sent any
 	Fix     string // what to do
-	Moment  string // follows the fix, and changes from check to check: no change of it is reported
-	Err     error  // an error of this package to tell it by, nil for most
+	Moment  string // follows the fix, and changes from check to check: its changes are not reported
+	Err     error  // an error of this package that identifies it, nil for most
 	List    bool   // the client's list of nodes is wrong, and no repair of the node helps
 }
 
@@ -43,7 +43,7 @@ func PasswordError(server, credentials string) *ConfigError {
 	return &ConfigError{Problem: server + " asks for a password (NOAUTH)", Fix: "set " + credentials}
 }
 
-// AwayError is the error of a server that is not the master now, or not any more.
+// AwayError is the error of a server that is not, or no longer, the master.
 type AwayError struct{ Err error }
 
 // Error returns the text of Err.
@@ -54,7 +54,7 @@ func (e *AwayError) Unwrap() error { return e.Err }
 
 // Away reports whether an error means that the node has another master now, or none.
 func Away(err error) bool {
-	if err == nil { // before elsewhere, which is allocated, at each answer
+	if err == nil { // before elsewhere, which is allocated: this runs at each answer
 		return false
 	}
 	var elsewhere *AwayError

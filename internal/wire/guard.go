@@ -52,8 +52,7 @@ func ReadMarker(reply []rueidis.RedisMessage) (stop, agreed int64, marker string
 	return stop, agreed, marker, p.end()
 }
 
-// ReadLook reads the answer to a NewLook; binds is for how long the marker binds clients without the
-// guard.
+// ReadLook reads the answer to a NewLook; binds is how long the marker binds clients without the guard.
 func ReadLook(reply []rueidis.RedisMessage) (agreed time.Duration, marker string, binds time.Duration, err error) {
 	p := parts{rest: reply}
 	p.integer() // the end of the quarantine
@@ -61,8 +60,8 @@ func ReadLook(reply []rueidis.RedisMessage) (agreed time.Duration, marker string
 	return agreed, marker, binds, p.end()
 }
 
-// Unguarded returns the error of a client without the guard about a node that others use with it: the
-// last of them was there used ago.
+// Unguarded returns the error of a client without the guard about a node that others use with the guard. The last of
+// them connected this long ago (used).
 func Unguarded(agreed, used, binds time.Duration) *ConfigError {
 	return &ConfigError{
 		Problem: ErrUnguarded.Error(), Err: ErrUnguarded,
@@ -72,8 +71,7 @@ func Unguarded(agreed, used, binds time.Duration) *ConfigError {
 	}
 }
 
-// SameData reports whether two markers stand for the same data. They may differ in the
-// mark alone.
+// SameData reports whether two markers stand for the same data. They may differ only in the OpenMark.
 func SameData(a, b string) bool {
 	return strings.TrimSuffix(a, OpenMark) == strings.TrimSuffix(b, OpenMark)
 }

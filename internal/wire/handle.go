@@ -17,14 +17,14 @@ type Handle struct {
 // handleVersion begins the text of a handle.
 const handleVersion = "ql1."
 
-// Text returns the handle as text: the version, and base64url of its parts, of which none has a byte 255. The
-// owner value is the last one, whose length is known: so a text that was cut is none.
+// Text returns the handle as text: the version, and base64url of its parts, none of which has a byte 255. The owner
+// value comes last and has a known length, so a truncated text isn't a handle.
 func (h *Handle) Text() string {
 	parts := []string{strconv.FormatInt(h.Token, 10), h.Prefix, h.Name, h.TraceParent, h.Owner}
 	return handleVersion + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, noteSeparator)))
 }
 
-// ParseHandle reads a handle, and returns false for a text that is none.
+// ParseHandle reads a handle, and returns false for any other text.
 func ParseHandle(text string) (h Handle, ok bool) {
 	text, ok = strings.CutPrefix(text, handleVersion)
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)

@@ -35,18 +35,18 @@ func QueueKey(lock string) string { return lock + queueTag }
 // has the place of the middle one of them.
 func WatchKey(lock string) string { return lock + watchTag }
 
-// ReadersKey returns the key of the set of those who have a lock together.
+// ReadersKey returns the key of the set of the readers that have a lock together.
 func ReadersKey(lock string) string { return lock + readersTag }
 
-// FamilyKey returns what the slots of a name have in common: their queue belongs to this key, and a message
-// to all waiters names it.
+// FamilyKey returns the key that the slots of a name share: their queue belongs to it, and a message to all waiters
+// names it.
 func FamilyKey(lock string) string { return lock + permitTag }
 
 // SlotKey returns the key of the lock of a slot, counted from 0.
 func SlotKey(lock string, slot int) string { return FamilyKey(lock) + strconv.Itoa(slot) }
 
-// SlotOf splits the key of a slot, or of a family, into the key of the name and the slot. It is -1 for a
-// family, and ok is false for any other key.
+// SlotOf splits the key of a slot, or of a family, into the key of the name and the slot. The slot is −1 for a family,
+// and ok is false for any other key.
 func SlotOf(key string) (lock string, slot int, ok bool) {
 	lock, digits, ok := strings.Cut(key, permitTag)
 	if !ok || digits == "" {
@@ -59,8 +59,8 @@ func SlotOf(key string) (lock string, slot int, ok bool) {
 // SlotsKey returns the key of the set of a name's slots that are taken, and of the waiters that may take one.
 func SlotsKey(lock string) string { return FamilyKey(lock) + slotsTag }
 
-// Companions returns the keys of a lock's queue, its watch and its set, which has its readers. For a
-// slot and a family they are those that all slots of the name share.
+// Companions returns the keys of a lock's queue, its watch and its set, which has its readers. A slot or a family has
+// the companions that all slots of the name share.
 func Companions(lock string) (queue, watch, set string) {
 	setTag := readersTag
 	if name, _, isSlot := SlotOf(lock); isSlot {
@@ -94,9 +94,9 @@ func InUseKey(prefix string) string { return prefix + inUseTag }
 // WakeChannel returns the channel on which nodes wake the waiters of a Manager.
 func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
 
-// A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes,
-// 16 of the wait, and then the grace: how long the node reserves the lock for it, in ms
-// (see lua/queue.lua), and ReaderMark for a shared lease or PermitMark and the limit for a permit. The name of a ticket does not include these.
+// A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes, 16 of the wait, and then the
+// grace: how long the node reserves the lock for it, in ms (see lua/queue.lua), and ReaderMark for a shared lease or
+// PermitMark and the limit for a permit. The name of a ticket is only the 32 digits.
 const (
 	ManagerLen = 16
 	TicketLen  = 32

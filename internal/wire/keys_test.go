@@ -110,7 +110,7 @@ func FuzzParseValue(f *testing.F) {
 	})
 }
 
-// What begins like a value of ours, and is none to the last byte, is another program's.
+// A value that begins like one of ours, and does not match to the last byte, is another program's.
 func TestOnlyAWholeValueIsOurs(t *testing.T) {
 	owner := strings.Repeat("0f", OwnerLen/2)
 	theirs, lease := "s "+Nobody+" 0 0 - ", owner+" 1 2 - l"
@@ -168,7 +168,7 @@ func TestProofIsOwnerAndToken(t *testing.T) {
 	}
 }
 
-// Messages, which anybody may send, have such keys.
+// Messages, which any client may send, have such keys.
 func TestTheKeyOfASlotNamesIt(t *testing.T) {
 	for _, i := range []int{0, 7, 10, 127, 1 << 40} {
 		lock, slot, ok := SlotOf(SlotKey("p:job", i))

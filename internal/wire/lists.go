@@ -20,8 +20,8 @@ type ListEntry struct {
 	IDs     []string // of its nodes
 	Members uint32   // the same nodes, by their indices
 	Known   string   // the identity of the node that is asked, "" if the Manager has not met it
-	// Adds means that the list is added where it is admitted; Keeps that it is prolonged
-	// where it stands, or a part of it.
+	// Adds means that the list is added if it is admitted; Keeps that the list, or a part of it, is prolonged if it
+	// stands.
 	Adds, Keeps bool
 }
 
@@ -71,14 +71,13 @@ func OtherList(other string, n int, left time.Duration) *ConfigError {
 
 const fixLists = "give every client the same nodes, and change one at a time, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#from-3-to-5-nodes"
 
-// ErrOtherList means that other clients use a list of nodes with which this one must not
-// be used together.
+// ErrOtherList means that other clients use a list of nodes that must not be used together with this one.
 var ErrOtherList = errors.New("other clients of this node use another list of nodes")
 
 // AnnouncedFor is how long an announcement stands.
 const AnnouncedFor = 30 * time.Second
 
-// Announcement is a list of nodes as its clients announce it to those with other lists. No vote depends on it.
+// Announcement is a list of nodes as its clients announce it to clients with other lists. No vote depends on it.
 type Announcement struct {
 	Guarded bool
 	Nodes   int      // in the list

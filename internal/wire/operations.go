@@ -55,7 +55,7 @@ func (r *Request) Init(a *Acquisition) {
 	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.EnqueuedAt, ""}
 }
 
-// Lifetime returns how long an Acquire, an Extend or a Heal keeps one of its locks, the longest; 0 for other
+// Lifetime returns the longest time for which an Acquire, an Extend or a Heal keeps one of its locks; 0 for other
 // requests.
 func (r *Request) Lifetime() (longest time.Duration) {
 	if r.Kind != Acquire && r.Kind != Extend && r.Kind != Heal {
@@ -112,7 +112,7 @@ func (r *Request) ticket() string {
 	return ""
 }
 
-// afterFailure makes a release one of a failed acquisition.
+// afterFailure marks r as the release of a failed acquisition.
 func (r *Request) afterFailure(undoes *Request, ticket TicketUpdate) *Request {
 	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && undoes.ticket() == ticket.Ticket
 	if keeps {
@@ -144,8 +144,8 @@ func NewAsk(lock, owner string, note Note, notAfter clock.Steady) *Request {
 	return newMark(lock, owner, "a", 0, note, notAfter)
 }
 
-// NewRevoke returns a request that revokes the lease of a lock's owner: the lock lives for at least
-// life from the arrival of the request, and is not renewed any more.
+// NewRevoke returns a request that revokes the lease of a lock's owner: the lock lives for at least life from the
+// arrival of the request, and is no longer renewed.
 func NewRevoke(lock, owner string, life time.Duration, note Note, notAfter clock.Steady) *Request {
 	return newMark(lock, owner, "x", life, note, notAfter)
 }
@@ -161,8 +161,8 @@ func NewDrop(lock, owner string, expires clock.Steady) *Request {
 	return newRequest(Release, lock, expires, "drop", owner+" ")
 }
 
-// NewBack returns a request that undoes a failed attempt to resume: nodes that have made the lock the
-// attempt's make it a detached one of its former owner again, so that another attempt may resume it.
+// NewBack returns a request that undoes a failed attempt to resume: a node that has given the lock to the attempt
+// detaches it again for its former owner, so that another attempt may resume it.
 func NewBack(lock, value, from string, undoes *Request, expires clock.Steady) *Request {
 	r := Entry{Lock: lock, Value: value}.Undo(undoes, TicketUpdate{}, expires)
 	r.args = append(r.room[1:1], "back", value[:OwnerLen+1], from+" ")
@@ -190,13 +190,13 @@ func NewScan(prefix, cursor string, count int, expires clock.Steady) *Request {
 	return newRequest(Scan, prefix, expires, "scan", cursor, Literal(prefix)+"*", strconv.Itoa(count))
 }
 
-// Literal returns a text as a pattern of Redis that fits this text alone.
+// Literal returns a Redis pattern that matches this text alone.
 func Literal(text string) string { return signs.Replace(text) }
 
 var signs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// NewPlainRelease returns a release of the same locks as another release that touches no
-// ticket: the wait may be over by then, and the ticket must not be put back.
+// NewPlainRelease returns a release of the same locks as another release that touches no ticket: the wait may have
+// ended by then, and the ticket must not be put back.
 func NewPlainRelease(of *Request, expires clock.Steady) *Request {
 	if of.args[0] == "quit" {
 		return newRequest(Release, of.keys[0], expires, "quit", of.args[1], "", "", "")
@@ -212,8 +212,8 @@ func NewForget(registers string, age time.Duration, most int, expires clock.Stea
 	return newRequest(Forget, registers, expires, "forget", Micros(age), strconv.Itoa(most))
 }
 
-// Micros returns an instant or a duration in µs, as the script has them. It knows the node's clock
-// against the steady one, so no instant of the validity clock is sent.
+// Micros returns an instant or a duration in µs, as the script expects it. The script relates the node's clock to the
+// steady one, so no instant of the validity clock is sent.
 func Micros[T clock.Steady | time.Duration](t T) string {
 	return strconv.FormatInt(time.Duration(t).Microseconds(), 10)
 }

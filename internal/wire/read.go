@@ -97,7 +97,7 @@ func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 	if len(all.details) == 1 && all.details[0].IsInt64() {
 		r.Status = Granted
 		if r.Before, err = integerOf(&all.details[0]); err == nil && r.Before <= 2 {
-			err = ErrNotUnderstood // it has a character, or is not a register
+			err = ErrNotUnderstood // a small value has a character, or isn't a register
 		}
 		return err
 	}
@@ -133,7 +133,7 @@ func (p *parts) held(r *Reply) {
 	r.TTL = lifeOf(p.integer())
 }
 
-// readReaders reads how many readers a lock has, and their values. Reservations are none.
+// readReaders reads how many readers a lock has, and their values without reservations.
 func readReaders(count int64, values []string) *Readers {
 	r := &Readers{Count: count}
 	for _, v := range values {
@@ -217,7 +217,7 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 func (d *Reader) readDetail(lock int, message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
 	if message.IsInt64() {
 		if code, err = integerOf(message); err == nil && code < 0 {
-			err = ErrNotUnderstood // it has a character, or is none of the script's
+			err = ErrNotUnderstood // a negative answer has a character, or isn't the script's
 		}
 		return code, 0, err
 	}
@@ -273,8 +273,8 @@ func lifeOf(ms int64) time.Duration {
 	return time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
 }
 
-// Reading returns the value of a reader of the lock, and how many there are, for a lock that readers have;
-// "" and 0 for any other. A lock whose readers have not come yet is reserved for them.
+// Reading returns the value of one reader and the number of readers of a lock that readers have; "" and 0 for any other
+// lock. A lock whose readers have not come yet is reserved for them.
 func (r *Reply) Reading() (value string, readers int) {
 	if r.Readers == nil || len(r.Readers.Values) == 0 {
 		return "", 0

@@ -26,7 +26,7 @@ func TestABufferDoesNotStayAsLargeAsTheLargestRequest(t *testing.T) {
 	assert.Zero(t, cap(d.codes))
 }
 
-// A node counts those for whom the lock waits among the readers, and shows some values, the last to end first.
+// A node counts readers for which the lock waits, too, and shows some values, the last to end first.
 func TestThoseForWhomALockWaitsAreNoReaders(t *testing.T) {
 	reserved := Nobody + reservedMark
 	assert.Equal(t, &Readers{Count: 5, Values: []string{"second", "first"}}, readReaders(5, []string{reserved, "first", "", reserved, "second"}))

@@ -55,7 +55,7 @@ const (
 	Unanswered       = -2 // the operation failed; Reply.Err says how
 )
 
-// Want says that others want a lock which a request prolongs.
+// Want reports that others want a lock that a request prolongs.
 type Want struct {
 	Lock    int   // its index in the request
 	Waiters int64 // tickets in the queue
@@ -72,10 +72,10 @@ type Page struct {
 // LastPage is the cursor of the last page, and of the first.
 const LastPage = "0"
 
-// Readers are those who have a lock together.
+// Readers are the readers that have a lock together.
 type Readers struct {
-	Count  int64    // with those who were woken and have not come yet
-	Values []string // of some, those that last longest first; a Read has 16, and a refusal one
+	Count  int64    // with readers that were woken and have not come yet
+	Values []string // of some, the longest-lasting first; a Read has 16, and a refusal one
 }
 
 // Reply is the result of a Request on one node.
@@ -90,8 +90,8 @@ type Reply struct {
 	Again    bool           // the node may have run the request before, and its answer was lost
 	Answers  []int64        // Extend, Heal, Release on several locks: one for each; valid during Receive only
 	Held     string         // Taken, Read: the lock's value, "" for none
-	Readers  *Readers       // Taken, Read: those who have the lock together; nil for none
-	TTL      time.Duration  // Taken, Read, Mark: how long the lock lives, or had to live before the mark; negative for no end or no lock
+	Readers  *Readers       // Taken, Read: the readers that have the lock together; nil for none
+	TTL      time.Duration  // Taken, Read, Mark: how long the lock lives, or had left before the mark; negative for no end or no lock
 	FreeSlot int64          // Taken: a slot that may be asked for at once; −1 for none
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken

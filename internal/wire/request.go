@@ -43,8 +43,8 @@ const MaxLocks = 128
 // posted.
 type Request struct {
 	Kind Kind
-	// Expires is the instant on the steady clock after which the request is not sent any
-	// more. By then, a request that creates a lock is void on the node, too.
+	// Expires is the instant on the steady clock after which the request is no longer sent. By then, a request that
+	// creates a lock is void on the node, too.
 	Expires clock.Steady
 
 	keys []string // one for each operation
@@ -77,7 +77,7 @@ type Request struct {
 	sent      atomic.Uint32
 	// refused has a bit for each node that has answered that another owner has the lock.
 	refused atomic.Uint32
-	// unproven has a bit for each node that may have a lock of this acquisition which is no vote, see vote.Look.
+	// unproven has a bit for each node that may have a lock of this acquisition that isn't a vote, see vote.Look.
 	unproven atomic.Uint32
 	// generation counts the calls of Reset.
 	generation atomic.Uint32
@@ -128,8 +128,8 @@ func (r *Request) Lean() bool {
 	return r.unproven.Load() == 0 && len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release") && !strings.Contains(r.keys[0], permitTag)
 }
 
-// Reset clears r for reuse. Every node must have answered it. A release that undoes r may
-// still wait somewhere; it recognises the reuse by the generation.
+// Reset clears r for reuse. Every node must have answered it. A release that undoes r may still wait somewhere; it
+// recognizes the reuse by the generation.
 func (r *Request) Reset() {
 	r.generation.Add(1)
 	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
@@ -155,18 +155,18 @@ func (r *Request) MarkSent(node uint32) { r.sent.Or(node) }
 // has the lock.
 func (r *Request) MarkRefused(node uint32) { r.refused.Or(node) }
 
-// MarkUnproven records that nodes, which are given as bits, may have a lock with the owner value of this acquisition which is no
-// vote: asked, they delete it first.
+// MarkUnproven records that nodes, which are given as bits, may have a lock of this acquisition that isn't a vote:
+// asked again, they delete it first.
 func (r *Request) MarkUnproven(nodes uint32) { r.unproven.Or(nodes) }
 
-// ClearUnproven records that nodes have no such lock any more.
+// ClearUnproven records that nodes no longer have such a lock.
 func (r *Request) ClearUnproven(nodes uint32) {
 	if r.Unproven(nodes) { // hardly ever, and each answer asks
 		r.unproven.And(^nodes)
 	}
 }
 
-// Unproven reports whether one of these nodes may have a lock of this acquisition which is no vote.
+// Unproven reports whether one of these nodes may have a lock of this acquisition that isn't a vote.
 func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
 
 // MadeElsewhere records that another request, such as a heal, may create the lock of this
@@ -188,8 +188,8 @@ func (r *Request) UndoesNothing(node uint32) bool {
 // Locks returns the number of locks in the request.
 func (r *Request) Locks() int { return len(r.keys) }
 
-// permitWeight is for how many other operations one counts that may let waiters in to slots. It keeps a
-// script well below 2 ms.
+// permitWeight is how many operations an operation counts for that may let waiters in to slots. It keeps a script well
+// below 2 ms.
 const permitWeight = 8
 
 // Weight returns how many of the MaxLocks operations of a script the request takes up.
@@ -207,8 +207,8 @@ type Need uint8
 // for an operation (docs/adr/0066-scripts-declare-their-keys.md).
 const (
 	Never Need = iota
-	// Perhaps means that they need them only where the prefix has a queue, or readers have the lock. The script answers
-	// that, and has done nothing.
+	// Perhaps means that they need the companions only if the prefix has a queue, or readers have the lock. The script
+	// answers that, and has done nothing.
 	Perhaps
 	Always
 )

@@ -39,8 +39,8 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	}
 }
 
-// A refusal has put the ticket of the acquisition into the queue, so a release that keeps it there has
-// nothing to do. Any other one has.
+// A refusal has put the ticket of the acquisition into the queue, so a release that keeps it there has nothing to do.
+// Any other release does.
 func TestANodeThatHasRefusedAnAcquisitionNeedsNoRelease(t *testing.T) {
 	const refused, other = 1, 2 // nodes, by their bits
 	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
@@ -60,7 +60,7 @@ func TestANodeThatHasRefusedAnAcquisitionNeedsNoRelease(t *testing.T) {
 	}
 }
 
-// When the wait may be over, the ticket must not come back.
+// When the wait may have ended, the ticket must not come back.
 func TestAPlainReleaseTouchesNoTicket(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		entry := Entry{Lock: "p:job", Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Shared: shared}

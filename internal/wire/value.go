@@ -11,17 +11,17 @@ import (
 //
 //	owner token since_µs traceparent label
 //
-// separated by single spaces, "-" for an absent traceparent. It begins with the owner
-// value, as every Redlock client's does. The token is the fencing register's position
-// to which this owner moved it on this node, 0 if it did not. The rest is for people.
+// separated by single spaces, "-" for an absent traceparent. It begins with the owner value, as every Redlock client's
+// does. The token is the position to which this owner moved the fencing register on this node, 0 if it did not. The
+// rest is for people.
 //
 // While a node reserves the lock for the head of its queue, the value is "ticket w ":
 // neither a lease nor a vote.
 //
-// A lease that a client has asked for is "owner a token since_µs traceparent label", and one that was
-// revoked is "x owner token …"; byte 255, who did that, byte 255 and the reason follow. A lease that was
-// detached is "d owner token …". The last two begin like another owner's value, as does the value of a
-// lock which readers have: "s ", 32 zeros, and the rest, see lua/shared.lua.
+// A lease that a client has asked for is "owner a token since_µs traceparent label", and a revoked one is "x owner
+// token …"; byte 255, the author, byte 255 and the reason follow. A detached lease is "d owner token …". The last two
+// begin like another owner's value, as does the value of a lock that readers have: "s ", 32 zeros, and the rest, see
+// lua/shared.lua.
 type Value struct {
 	Owner       string // 32 hex digits
 	Reserved    bool   // for the waiter with the ticket Owner
@@ -170,7 +170,7 @@ func cutNote(s string, v *Value) (rest string, ok bool) {
 	return rest, noted && v.Asked != (v.Revoked || v.Detached)
 }
 
-// Note is what an operator has written into a lock, and who that is.
+// Note is an operator's note in a lock: its author, and the reason.
 type Note struct{ By, Reason string }
 
 // String returns the note for people: "who: why".
@@ -186,7 +186,7 @@ func (n Note) String() string {
 	return n.By + ": " + n.Reason
 }
 
-// MaxReasonLen bounds the reason of a Note, in bytes; MaxLabelLen bounds who it is by.
+// MaxReasonLen bounds the reason of a Note, in bytes; MaxLabelLen bounds By.
 const MaxReasonLen = 256
 
 // readNote reads the note of a mark. Its text comes from other clients.

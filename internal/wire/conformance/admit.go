@@ -30,7 +30,7 @@ var admitCases = []testCase{
 	{"a script that does not know readers leaves them out of its queue", dropsUnknownTickets},
 }
 
-// readerTicket is that of the n-th wait, if it is a reader's.
+// readerTicket is the ticket of the n-th wait, if a reader waits.
 func readerTicket(n int) string { return ticket(n) + "s" }
 
 func shareFor(r *rig, owner string, n int) op {
@@ -219,7 +219,7 @@ func comesUnasked(r *rig) {
 	reads(r, name(3), alice, bob)
 }
 
-// Its call came earlier, and its ticket later: others have been let in meanwhile.
+// The writer's call came earlier, and its ticket later: by then, others have been let in.
 func comesBeforeAnEarlierWriter(r *rig) {
 	r.subscribe()
 	reg := r.holds(alice)

@@ -37,7 +37,7 @@ func (r *rig) runsInOrder() {
 	}, got[:len(got)-1])
 }
 
-// around runs each of the operations between two that must not notice.
+// around runs each of the operations between others that must not notice it.
 func (r *rig) around(bad map[string]op) {
 	r.Helper()
 	good := wire.LockKey(r.server.Prefix, "good")
@@ -125,8 +125,8 @@ func (r *rig) runsOnAFullServer() {
 	assert.EqualValues(r, wire.Ours, got[2].N, "%v", got[2].Err)
 	r.absent(free, held, r.lock)
 
-	// In a script that has written something already, Redis refuses nothing any more. So from
-	// here on what asks for a lock runs alone.
+	// In a script that has already written something, Redis no longer refuses anything. So from here on, requests for a
+	// lock run alone.
 	r.server.Drain()
 	r.one(r.acquire(alice, t).on(held))
 	r.server.Fill()

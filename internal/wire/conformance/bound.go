@@ -15,14 +15,14 @@ var boundCases = []testCase{
 	{"a marker that binds no client any more is replaced by the marker of a guard with another time", boundNoMoreChanges},
 }
 
-// usedUntil registers the list of a client with the guard, which ends then.
+// usedUntil registers the list of a client with the guard, which ends at this instant.
 func usedUntil(r *rig, end int64) {
 	r.Helper()
 	r.admin("ZADD", wire.ListsKey(r.server.Prefix), micros(end), "1 3 b,c,self", "9007199254740991", "node self")
 }
 
-// free reports whether the node votes for a client without the guard, and checks that a look says so. The marker is as
-// set makes it at an instant; it is made again if the machine then stood still, because what it says may have ended.
+// free reports whether the node votes for a client without the guard, and checks that a look agrees. set makes the
+// marker, given the time. free repeats this if the machine stood still, because a time in the marker may have passed.
 func free(r *rig, set func(now int64)) bool {
 	r.Helper()
 	for range 100 {

@@ -15,7 +15,7 @@ var companionCases = []testCase{
 	{"a node that is declined asks again with the companions", asksWithCompanions},
 }
 
-// companionStates has states of a lock, and whether acquire, release and extend need its companions there.
+// companionStates has states of a lock, and whether acquire, release and extend need its companions in them.
 var companionStates = []struct {
 	name  string
 	make  func(r *rig)
@@ -63,7 +63,7 @@ func agreesWithoutCompanions(r *rig) {
 			r.admin("FLUSHALL")
 			s.make(r)
 			want := r.one(o)
-			if list, ok := want.([]any); ok { // how long a lock lives is another in each call
+			if list, ok := want.([]any); ok { // the life of a lock differs from call to call
 				assert.Equal(r, list[0], got.([]any)[0], "%s: %v", s.name, o.args)
 			} else {
 				assert.Equal(r, want, got, "%s: %v", s.name, o.args)

@@ -1,7 +1,7 @@
 // Package conformance holds the cases that every node passes, real or in-process.
 // Because the same cases run on both, what a test shows with in-process nodes
-// holds for Redis. Each operation of the script has a file of its cases; registers,
-// reserve, wake, batch and node have what concerns several.
+// holds for Redis. Each operation of the script has a file of its cases; registers, reserve, wake, batch and node have
+// the cases about several operations.
 package conformance
 
 import (

@@ -38,7 +38,7 @@ func listsOnAFullServer(r *rig) {
 	assert.Greater(r, r.entries()["1 3 b,c,self"], before)
 }
 
-// permitsOnAFullServer asks for permits whose set shows them or not, while waiters are in the queue.
+// permitsOnAFullServer asks for permits that the set shows or does not show, while waiters are in the queue.
 func permitsOnAFullServer(r *rig) {
 	r.subscribe()
 	owners := full(r, 3)
@@ -60,7 +60,7 @@ func permitsOnAFullServer(r *rig) {
 	r.admin("ZADD", family(r)+"\xffq", "1", permitTicket(2, 3))
 	fill(r)
 	if _, err := r.server.Do("SET", r.server.Prefix+"any", ""); err == nil {
-		return // it is full for clients only, and this case is none
+		return // it is full for clients only, and this case isn't a client
 	}
 	refused := r.one(permit(r, carol, 1, 3))
 	require.IsType(r, failed(""), refused, "granted by a server that is full")

@@ -171,7 +171,7 @@ func (r *rig) passed(longest time.Duration) {
 
 // serverWord returns the word by which a marker names the server.
 func (r *rig) serverWord() string {
-	if r.server.Group { // it has the epoch, which only those know who choose the master
+	if r.server.Group { // it has the epoch, which only the servers that choose the master know
 		r.connect(guarded(time.Hour)).Close(context.Background(), nil, nil)
 		word, _, _ := strings.Cut(r.admin("GET", r.marker).(string), " ")
 		r.admin("DEL", r.marker, r.base)
@@ -254,7 +254,7 @@ func (r *rig) guardTooLate() {
 	assert.Equal(r, marker, r.admin("GET", r.marker))
 }
 
-// opened is an operation of a client that lets those without the guard vote.
+// opened is an operation of a client that lets clients without the guard vote.
 func (r *rig) opened(run string, force string) op {
 	return r.guard(run, 60_000, "0", force).with(6, "open")
 }
@@ -300,7 +300,7 @@ func (r *rig) guardRollsOut() {
 	assert.Equal(r, marker, same, "a client of an earlier term changes nothing")
 }
 
-// What is asked of a node by a client without the guard, where the others rely on it.
+// A client without the guard asks a node on which the others rely on the guard.
 func (r *rig) guardRefusesTheUnguarded() {
 	t := r.holds(alice)
 	before := r.connect()
@@ -340,8 +340,7 @@ func (r *rig) guardRefusesTheUnguarded() {
 	assert.Zero(r, rolling.Health().Quarantined)
 }
 
-// The end of a rollout changes a marker that stands for data which a client trusts: that
-// is no loss of data.
+// The end of a rollout changes a marker that stands for data which a client trusts: that isn't a loss of data.
 func (r *rig) guardEndsARolloutOfTrusted() {
 	rolling := r.connect(trusting, func(c *node.Config) { c.Rollout = true })
 	require.Equal(r, wire.Granted, r.vote(rolling, alice).Status)
@@ -467,7 +466,7 @@ func (r *rig) guardWithholds() {
 	r.passed(time.Hour)
 	n := r.connect(guarded(time.Hour))
 	require.Equal(r, wire.Granted, r.vote(n, bob).Status)
-	r.passed(2 * time.Hour) // somebody deploys another longest lease
+	r.passed(2 * time.Hour) // an operator deploys another longest lease
 	r.on(n, r.releasing(bob))
 	withheld(n)
 	withheld(r.connect(guarded(time.Hour)))
@@ -508,8 +507,7 @@ func (r *rig) resendsNothingWithdrawn() {
 	r.passed(time.Hour)
 	n := r.connect(guarded(time.Hour))
 	marker := r.admin("GET", r.marker).(string)
-	// Another marker, of a quarantine that is over: the acquisition is void, and the
-	// requests behind it are not.
+	// Another marker, of a quarantine that has ended: the acquisition is void, and the requests behind it are not.
 	another := func(i int) func() {
 		return func() { r.admin("SET", r.marker, strings.Replace(marker, " 1 ", fmt.Sprintf(" %d ", 1+i), 1)) }
 	}

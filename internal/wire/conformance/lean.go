@@ -17,13 +17,12 @@ var leanCases = []testCase{
 	{"a lean operation that is declined is done by the usual script", leanFallsBack},
 }
 
-// leanState is a state of a lock that one of the scripts tells from others.
+// leanState is a state of a lock that one of the scripts distinguishes from others.
 type leanState struct {
 	name  string
 	make  func(r *rig, t int64) // for an acquisition that proposes t
 	known string                // the marker that the client knows
-	// acquires and releases say that the lean script does it: each operation that it declines
-	// costs a round trip.
+	// acquires and releases mean that the lean script does it: each operation that it declines costs a round trip.
 	acquires, releases bool
 }
 
@@ -103,8 +102,8 @@ func leanAgrees(r *rig) {
 	}
 }
 
-// leanAgain asks again for a lock that the lean way has made and that is no vote. The register has moved, so no answer
-// may say that it moves.
+// leanAgain asks again for a lock that the lean way has made without a vote. The register has moved, so no answer may
+// report a move.
 func leanAgain(r *rig, o op) map[string]string {
 	args := slices.Clone(o.args)
 	args[0] = "anew"
@@ -131,7 +130,7 @@ func leanEffect(r *rig, dump map[string]string) map[string]string {
 	return dump
 }
 
-// lean runs one operation in the lean way. unproven means that it has made a lock which is no vote.
+// lean runs one operation in the lean way. unproven means that it has made a lock that isn't a vote.
 func lean(r *rig, o op) (answer any, unproven bool) {
 	r.Helper()
 	if o.args[0] == "release" {
@@ -165,7 +164,7 @@ func leanUndoes(r *rig) {
 	})
 }
 
-// leanFallsBack has two nodes find what they have not met before: a register ahead, and a queue.
+// leanFallsBack lets two nodes find what they have not met before: a register ahead, and a queue.
 func leanFallsBack(r *rig) {
 	t := r.micros()
 	near := wire.NewRead(r.lock, r.soon(10*time.Second)) // a node that has just been greeted has measured no round trip

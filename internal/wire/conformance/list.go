@@ -47,7 +47,7 @@ func (r *rig) list(size int, ids ...string) op {
 	}}
 }
 
-// known is a list on a node that the client knows.
+// listed registers a list on a node that the client knows.
 func (r *rig) listed(size int, ids ...string) op { return r.list(size, ids...).with(argKnown, "self") }
 
 // entries are the lists that the node remembers, and when each ends, µs.
@@ -107,7 +107,7 @@ func everySet(names []string) (sets [][]string) {
 	return sets
 }
 
-// meet reports whether two majorities always share a node, by going through them.
+// meet reports whether two majorities always share a node, by trying all of them.
 func meet(a, b []string) bool {
 	for bits := range 1 << len(a) {
 		rest, size := len(b), 0

@@ -23,7 +23,7 @@ var markCases = []testCase{
 	{"a node reads marks, and the answers to a renewal of marked locks", readsMarks},
 }
 
-// note is who a mark is by, and why, as the script has it.
+// note is the author of a mark and the reason, as the script has them.
 const note = "ops\xffthe job hangs"
 
 // knows are the flags of a client that knows who wants a lock.

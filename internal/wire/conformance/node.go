@@ -213,7 +213,7 @@ func (r *rig) reloads() {
 	r.admin("SCRIPT", "FLUSH")
 	assert.Equal(r, wire.Taken, r.do(r.request(bob, t+1)).Status)
 
-	// What is for a lease that exists is not sent again: its release may be on its way.
+	// A request for an existing lease is not sent again: the lease's release may be on its way.
 	got := r.inOneBatch(r.node, func() { r.admin("SCRIPT", "FLUSH") },
 		r.healing(alice, 0), r.releasing(alice), r.request(bob, t+2), r.renewal(alice, t))
 	assert.Equal(r, wire.NotApplied, got[0].Status)

@@ -48,10 +48,10 @@ const (
 	argMode     = 7 // of wait
 )
 
-// Declined is the answer of the lean script to an operation that it leaves to the other.
+// Declined is the answer of the lean script to an operation that it leaves to the usual one.
 const Declined = "Declined"
 
-// failed is the answer of an operation that failed, which is not of interest otherwise.
+// failed is the error text of an operation that failed.
 type failed string
 
 // apply runs operations in one call of the script, sent now by a client whose clock
@@ -61,7 +61,7 @@ func (r *rig) apply(ops ...op) []any {
 	return r.applySent(r.micros(), ops...)
 }
 
-// applySent is apply for a call that was sent then.
+// applySent is apply for a call that was sent at this instant.
 func (r *rig) applySent(at int64, ops ...op) []any {
 	r.Helper()
 	reply, ok := r.admin(r.command(at, ops...)...).([]any)
@@ -155,7 +155,7 @@ func (r *rig) fails(answer any) {
 	assert.Contains(r, string(answer.(failed)), "WRONGTYPE")
 }
 
-// answer is what several numbers, or a value and two numbers, are in a reply.
+// answer returns the parts of a reply, with each int as an int64.
 func answer(parts ...any) []any {
 	for i, part := range parts {
 		if n, ok := part.(int); ok {
@@ -165,8 +165,8 @@ func answer(parts ...any) []any {
 	return parts
 }
 
-// granted is the answer to an acquisition whose register was moved from where it stood,
-// or not at all, and how many wait.
+// granted is the answer to an acquisition: where the register was moved to (0 for nowhere), where it stood before, and
+// how many clients wait.
 func granted(moved, from int64, waiting ...int64) []any {
 	return answer(moved, from, append(waiting, 0)[0])
 }
@@ -212,7 +212,7 @@ func (r *rig) leave(owner string, n int) op {
 	return op{r.lock, []string{"leave", owner + " ", ticket(n), "", ""}}
 }
 
-// stay releases what the n-th waiter got, which goes on waiting.
+// stay releases what the n-th waiter got; the waiter continues to wait.
 func (r *rig) stay(owner string, n int, mode string) op {
 	return op{r.lock, []string{"leave", owner + " ", ticket(n), enqueuedAt(n), mode}}
 }
@@ -262,7 +262,7 @@ func (r *rig) everyOperation(owner string) map[string]op {
 // sharded reports whether the node is a slot of a cluster, whose wake-ups go by SPUBLISH.
 func (r *rig) sharded() bool { return master.SlotTag(&r.server.Option) != "" }
 
-// publish sends what a node would send, by a stranger's hand.
+// publish sends a node's message as a stranger.
 func (r *rig) publish(text string) {
 	r.Helper()
 	command := "PUBLISH"

@@ -39,7 +39,7 @@ func family(r *rig) string { return wire.FamilyKey(r.lock) }
 
 func slot(r *rig, i int) string { return wire.SlotKey(r.lock, i) }
 
-// permitTicket is that of the n-th wait for one of that many permits.
+// permitTicket is the ticket of the n-th wait for one of limit permits.
 func permitTicket(n, limit int) string { return ticket(n) + "p" + strconv.Itoa(limit) }
 
 // permit asks for a slot without a ticket.
@@ -48,7 +48,7 @@ func permit(r *rig, owner string, i, limit int) op {
 	return op{slot(r, i), append(append([]string{"permit"}, o.args[1:]...), "", "", strconv.Itoa(limit), "")}
 }
 
-// permitFor is permit of the n-th waiter.
+// permitFor is permit for the n-th waiter.
 func permitFor(r *rig, owner string, n, i, limit int) op {
 	return permit(r, owner, i, limit).with(argTicket, permitTicket(n, limit)).with(argTicket+1, enqueuedAt(n))
 }
@@ -62,7 +62,7 @@ func owned(r *rig, limit int) (owners []string) {
 	return owners
 }
 
-// full has owners 0, 1, … take all slots.
+// full makes owners 0, 1, … take all slots.
 func full(r *rig, limit int) (owners []string) {
 	r.Helper()
 	for i := range limit {
@@ -72,7 +72,7 @@ func full(r *rig, limit int) (owners []string) {
 	return owners
 }
 
-// expires has the lock of a slot end.
+// expires makes the lock of a slot end.
 func expires(r *rig, owner string, i, limit int) {
 	r.Helper()
 	r.one(permit(r, owner, i, limit).with(argTTL, "1"))
@@ -88,7 +88,7 @@ func ended(r *rig, i int) {
 	r.absent(slot(r, i))
 }
 
-// admitted checks who is let in.
+// admitted checks which waiters are let in.
 func admitted(r *rig, waiters ...int) {
 	r.Helper()
 	want := []any{}
@@ -99,12 +99,12 @@ func admitted(r *rig, waiters ...int) {
 	assert.ElementsMatch(r, want, slices.DeleteFunc(got, func(member any) bool { return len(member.(string)) < wire.TicketLen }))
 }
 
-// nextForAny is the message to the n-th waiter that it is of a rank among those behind one that is let in.
+// nextForAny is the message that tells the n-th waiter its rank behind a waiter that is let in.
 func nextForAny(r *rig, n, rank int) wake {
 	return wake{wire.WakeNext + wire.WakeKind(rank-1), name(n), family(r)}
 }
 
-// slotQueue checks who waits, in this order.
+// slotQueue checks the tickets in the queue, in this order.
 func slotQueue(r *rig, tickets ...string) {
 	r.Helper()
 	want := []any{}
@@ -117,13 +117,13 @@ func slotQueue(r *rig, tickets ...string) {
 // rights is what the set of the slots adds to the instants at which rights end.
 const rights = 1_000_000_000_000_000
 
-// lapses has the right of the n-th waiter end.
+// lapses ends the right of the n-th waiter.
 func lapses(r *rig, n int) {
 	r.Helper()
 	r.admin("ZADD", wire.SlotsKey(r.lock), "XX", strconv.FormatInt(rights+r.micros()/1000-1, 10), name(n))
 }
 
-// slotFor is the message that the n-th waiter may take a slot, and names one.
+// slotFor is the message that the n-th waiter may take a slot. It names one.
 func slotFor(r *rig, n, i int) wake { return wake{wire.WakeReserved, name(n), slot(r, i)} }
 
 func takesSlots(r *rig) {

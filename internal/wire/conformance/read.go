@@ -37,8 +37,7 @@ func (r *rig) reads() {
 	})
 }
 
-// countsTheLiving has tickets of one process that listens and of others that do not, so many that no script
-// looks at all.
+// countsTheLiving queues tickets of one process that listens and of others that do not: more than one script looks at.
 func countsTheLiving(r *rig) {
 	r.subscribe()
 	r.flags = knows

@@ -41,7 +41,7 @@ func (r *rig) releaseReserves() {
 func (r *rig) wakesFurtherBack() {
 	r.subscribe()
 	r.holdsAgainst(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-	// In one call, because what the node knows of those that it has woken ends after 20 ms.
+	// In one call, because the node forgets after 20 ms which waiters it has woken.
 	r.apply(r.release(alice), r.pass(1), r.pass(2))
 	r.woken(r.reservedFor(1), r.nextIs(2, 1), r.nextIs(3, 2), r.nextIs(5, 3), r.nextIs(9, 4), r.nextIs(12, 5),
 		r.reservedFor(2), r.nextIs(3, 1), r.reservedFor(3), r.nextIs(4, 1))
@@ -137,7 +137,7 @@ func (r *rig) reservesForTheHead() {
 	r.queued(2)
 	r.admin("DEL", r.lock)
 	assert.EqualValues(r, 0, r.enqueues(bob, 3))
-	r.reserved(2) // the next is the asker itself: nobody has to wake it
+	r.reserved(2) // the next is the asker itself, which needs no wake-up
 	r.queued(3)
 	r.absent(r.registers)
 }

@@ -36,8 +36,7 @@ type Server struct {
 	Group bool
 	// Do runs a command past the client under test.
 	Do func(args ...string) (any, error)
-	// Restart starts the server again, empty, as another process. Nil for a server whose
-	// place another one would take.
+	// Restart starts the server again, empty, as another process. Nil for a server that another one would replace.
 	Restart func()
 	// Fill makes the server refuse commands that need memory, and Drain ends that. Nil
 	// for a server that cannot: the cases about a full server do not run then.
@@ -127,7 +126,7 @@ func (r *rig) value() wire.Value {
 	return wire.ParseValue(text)
 }
 
-// holds has the owner hold the lock, with a register that stands at the value's token.
+// holds makes the owner hold the lock, with a register that stands at the value's token.
 func (r *rig) holds(owner string) (t int64) {
 	r.Helper()
 	t = r.micros()
@@ -140,8 +139,8 @@ func (r *rig) pttl(key string) int64 {
 	return r.admin("PTTL", key).(int64)
 }
 
-// left checks the time that something has left, ms, if it had that much at some instant of the case: on a busy machine
-// a case takes seconds. A server cuts instants to milliseconds at several places.
+// left checks a remaining time, in ms, that was most at some instant of the case: on a busy machine a case takes
+// seconds. A server cuts instants to milliseconds at several places.
 func (r *rig) left(most int64, got any, what ...any) {
 	r.Helper()
 	assert.LessOrEqual(r, got, most, what...)
@@ -155,7 +154,7 @@ func (r *rig) absent(keys ...string) {
 	}
 }
 
-// unchanged checks that a test leaves the whole database as it is. TTLs go on.
+// unchanged checks that a test leaves the whole database as it is. TTLs continue to run.
 func (r *rig) unchanged(test func()) {
 	r.Helper()
 	before := r.dump()
@@ -163,8 +162,8 @@ func (r *rig) unchanged(test func()) {
 	assert.Equal(r, before, r.dump())
 }
 
-// dump is all keys with their contents, and whether they expire. It is without the set of slots, which
-// follows keys that end, and may be written at any refusal.
+// dump is all keys with their contents, and whether they expire. It leaves out the set of slots, which follows keys
+// that end, and may be written at any refusal.
 func (r *rig) dump() map[string]string {
 	r.Helper()
 	all := map[string]string{}
@@ -287,7 +286,7 @@ func (r *rig) renewal(owner string, t int64) *wire.Request {
 	return renewals
 }
 
-// healing heals a lock that the node should have had for so long from now.
+// healing heals a lock that the node should have kept for this long from now.
 func (r *rig) healing(owner string, held time.Duration) *wire.Request {
 	heal, heldUntil := wire.NewBatch(wire.Heal, 1, r.soon(10*time.Second)), clock.Steady(0)
 	if held > 0 {

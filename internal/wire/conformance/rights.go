@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Cases of the right of a waiter for a permit that was let in.
+// These are the cases of the right of a waiter for a permit that was let in.
 
 func keepsTheRight(r *rig) {
 	r.subscribe()

@@ -33,7 +33,7 @@ var sharedCases = []testCase{
 // argReader is the ticket of share; its place and the mode follow.
 const argReader = 4
 
-// sharesAt is the answer to a reader that is let in, where nobody waits.
+// sharesAt is the answer to a reader that is let in while no client waits.
 func sharesAt(register int64) any {
 	if register <= 2 {
 		return granted(0, register)
@@ -62,8 +62,8 @@ func align(r *rig, owner string, t int64) op {
 
 func quit(r *rig, owner string) op { return op{r.lock, []string{"quit", reader(owner), "", "", ""}} }
 
-// reads are the owners of those who have the lock together, the first to end first; those for whom it
-// is reserved have their ticket.
+// reads checks the owners that have the lock together, the first to end first. A reader for which the lock is reserved
+// shows its ticket.
 func reads(r *rig, owners ...string) {
 	r.Helper()
 	got := []string{}
@@ -177,7 +177,7 @@ func sharesAgain(r *rig) {
 	assert.Equal(r, int64(2), r.one(prolong(r, alice)), "what is there may be old")
 }
 
-// ages has a reader end so many ms from now, and the lock not before the others.
+// ages makes a reader end so many ms from now. The lock does not end before the others.
 func ages(r *rig, owner string, ms int64) {
 	r.Helper()
 	r.admin("ZADD", wire.ReadersKey(r.lock), "XX", strconv.FormatInt(r.micros()/1000+ms, 10), reader(owner))

@@ -18,7 +18,7 @@ var takenCases = []testCase{
 	{"the set ends a minute after the last slot in it", endsTheSet},
 }
 
-// shown is until when the set shows each slot as taken, ms.
+// shown returns the instant until which the set shows each slot as taken, ms.
 func shown(r *rig) map[string]int64 {
 	r.Helper()
 	all := map[string]int64{}
@@ -33,7 +33,7 @@ func shown(r *rig) map[string]int64 {
 	return all
 }
 
-// shows checks that the set has each of the slots as its key is.
+// shows checks that the set agrees with the key of each slot.
 func shows(r *rig, slots int) {
 	r.Helper()
 	all := shown(r)

@@ -131,7 +131,7 @@ func (r *rig) grantsAndDequeues() {
 		"a free lock": func() { r.admin("DEL", r.lock) },
 		"a reservation": func() {
 			r.admin("SET", r.lock, name(1)+" w ", "PX", "60000")
-			r.admin("ZADD", r.queue, enqueuedAt(1), ticket(1)) // it asked again meanwhile
+			r.admin("ZADD", r.queue, enqueuedAt(1), ticket(1)) // it has asked again in between
 		},
 	} {
 		r.admin("DEL", r.registers, r.queue, r.lock)
@@ -215,7 +215,7 @@ func (r *rig) skipsSoMany() {
 			assert.Equal(r, c.want, r.one(r.release(alice)), "%d%s", c.dead, mark)
 			if c.want == 1 {
 				r.absent(r.lock)
-				r.woken(r.asksAgain(1)) // who knows how many are behind it that do not listen
+				r.woken(r.asksAgain(1)) // any number of waiters behind it may not listen
 				r.queued()
 				break
 			}

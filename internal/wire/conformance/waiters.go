@@ -22,12 +22,12 @@ const (
 	Grace = grace * time.Millisecond
 )
 
-// ticket is that of the n-th wait, and place where it belongs in the queue.
+// ticket is the ticket of the n-th wait, and enqueuedAt its place in the queue.
 func ticket(n int) string { return fmt.Sprintf("%s%016x%d", Manager, n, grace) }
 
 func enqueuedAt(n int) string { return strconv.Itoa(1_700_000_000_000_000 + n) }
 
-// name is what a ticket is called in values and messages.
+// name is the name of a ticket in values and messages.
 func name(n int) string { return ticket(n)[:wire.TicketLen] }
 
 // wake is what a node has published.
@@ -58,15 +58,15 @@ func (r *rig) reservedFor(n int) wake { return wake{wire.WakeReserved, name(n), 
 func (r *rig) freeFor(n int) wake     { return wake{wire.WakeFree, name(n), r.lock} }
 func (r *rig) asksAgain(n int) wake   { return wake{wire.WakeAskAgain, name(n), r.lock} }
 
-// pinged is what a node asks the process of the n-th waiter.
+// pinged is the ping to the process of the n-th waiter.
 func pinged(r *rig, n int) wake { return wake{wire.WakePing, name(n), r.lock} }
 
-// nextIs is the message to the n-th waiter that it is of a rank among those behind the head.
+// nextIs is the message that tells the n-th waiter its rank behind the head.
 func (r *rig) nextIs(n, rank int) wake {
 	return wake{wire.WakeNext + wire.WakeKind(rank-1), name(n), r.lock}
 }
 
-// woken checks what was published, in this order, since it was called last.
+// woken checks the messages that were published since its last call, in this order.
 func (r *rig) woken(want ...wake) {
 	r.Helper()
 	last := wake{wire.WakeReserved, strings.Repeat("-", wire.TicketLen), "and this is all"}
@@ -86,9 +86,9 @@ func (r *rig) woken(want ...wake) {
 	}
 }
 
-// reserved checks that the lock is reserved for the n-th waiter, and that the node woke it
-// and the next ones, by rank, and nobody else. It keeps the reservation for longer than a slow
-// machine takes, and drops the key that would end after 20 ms.
+// reserved checks that the lock is reserved for the n-th waiter, and that the node woke it and the next ones, by rank,
+// and no others. It keeps the reservation for longer than a slow machine takes, and drops the key that would end after
+// 20 ms.
 func (r *rig) reserved(n int, next ...int) {
 	r.Helper()
 	text, _ := r.admin("GET", r.lock).(string)
@@ -106,7 +106,7 @@ func (r *rig) reserved(n int, next ...int) {
 	r.woken(woken...)
 }
 
-// queued checks who is in the queue, in this order.
+// queued checks which waiters are in the queue, in this order.
 func (r *rig) queued(waiters ...int) {
 	r.Helper()
 	want := []any{}
@@ -116,8 +116,7 @@ func (r *rig) queued(waiters ...int) {
 	assert.Equal(r, want, r.admin("ZRANGE", r.queue, "0", "-1"))
 }
 
-// enqueues has the n-th waiter ask for a lock that is taken, and returns how many
-// tickets are before its own.
+// enqueues makes the n-th waiter ask for a lock that is taken, and returns how many tickets are before its own.
 func (r *rig) enqueues(owner string, n int) int64 {
 	r.Helper()
 	got, ok := r.one(r.wait(owner, n)).([]any)
@@ -126,8 +125,8 @@ func (r *rig) enqueues(owner string, n int) int64 {
 	return got[2].(int64)
 }
 
-// holdsAgainst has alice hold the lock while these wait, in the order of their arrival.
-// It returns where the register stands.
+// holdsAgainst makes alice hold the lock while these wait, in the order of their arrival. It returns where the register
+// stands.
 func (r *rig) holdsAgainst(waiters ...int) (t int64) {
 	r.Helper()
 	t = r.holds(alice)
@@ -137,8 +136,8 @@ func (r *rig) holdsAgainst(waiters ...int) (t int64) {
 	return t
 }
 
-// reserves is holdsAgainst, and a release: the lock is reserved for the first of the
-// waiters, who are in the order of their places.
+// reserves is holdsAgainst and a release: the lock is reserved for the first of the waiters, which are in the order of
+// their places.
 func (r *rig) reserves(waiters ...int) (t int64) {
 	r.Helper()
 	t = r.holdsAgainst(waiters...)

@@ -30,7 +30,7 @@ func (r *rig) received() wake {
 	}
 }
 
-// pass is what a Manager does with a message about a ticket that it does not wait with.
+// passOn is what a Manager does with a message about a ticket that it does not wait with.
 func (r *rig) passOn(w wake) int64 {
 	r.Helper()
 	got := r.do(wire.NewPass(w.lock, w.ticket+"999", r.soon(10*time.Second)))
@@ -58,7 +58,7 @@ func (r *rig) passesNoLeaseOnAMessage() {
 func (r *rig) passesNothingThatIsOver() {
 	r.subscribe()
 	r.reserves(1, 2, 3)
-	r.admin("DEL", r.lock) // the grace is over
+	r.admin("DEL", r.lock) // the grace has ended
 	t := r.micros()
 	require.IsType(r, []any{}, r.one(r.waitFor(bob, 2, t).with(argMode, "l")))
 	assert.EqualValues(r, wire.Another, r.passOn(r.reservedFor(1)))
