@@ -11,14 +11,13 @@
 //	                        Check │ │
 //	                              └─┘ the nodes say whether others wait
 //
-// quorum.Local decides all of it, and Queue carries it out.
+// quorum.Local makes all decisions, and Queue carries them out.
 //
-// Goroutines: none. A queue has a timer, which ends a check that is overdue and removes a queue
-// that has no more use; Stop stops them.
+// Goroutines: none. A queue has a timer, which ends an overdue check and removes an unused queue; Stop stops the
+// timers.
 //
 // Mutexes, in the order in which they are taken: Queues, a Queue, then the mutexes of packages
 // campaign and hold. No code of a user runs under them.
 //
-// This room makes no error of the library: an Obstacle is data. It never asks the nodes for a
-// lock.
+// This package makes no error of the library: an Obstacle is data. It never asks the nodes for a lock.
 package queue

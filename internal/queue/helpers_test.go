@@ -23,7 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// key is that of every lock here.
+// key is the key of every lock here.
 const key = "p:job"
 
 // room is the queues of a process, and what they work with.
@@ -33,7 +33,7 @@ type room struct {
 	clock    *clock.Clock
 	ensemble *ensemble.Ensemble
 	dog      *hold.Watchdog
-	answered func(*wire.Request) // what a node's answer does besides; nil for nothing
+	answered func(*wire.Request) // what else a node's answer does; nil for nothing
 
 	selfMu sync.Mutex
 	selves []string // the keys whose callers may wait for themselves
@@ -121,14 +121,14 @@ func (h *hands) read() clock.Reading {
 	return clock.Reading{Mono: at, Boot: at, Wall: at}
 }
 
-// move moves the hands on.
+// move moves the hands forward.
 func (h *hands) move(by time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now += by
 }
 
-// before has the next reading of the clock do something first.
+// before makes the next reading of the clock do something first.
 func (h *hands) before(then func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +223,7 @@ func vacate(t *testing.T, l *hold.Lock, of hold.Tenant) quorum.Hold {
 	return state
 }
 
-// lose has the lock found lost by the passing of time, and returns when its owner knows.
+// lose lets time pass until the lock is lost, and returns when its owner knows.
 func lose(t *testing.T, h *hands, l *hold.Lock) {
 	t.Helper()
 	h.move(2 * time.Hour)

@@ -36,7 +36,7 @@ type Turn struct {
 	Lease    hold.Tenant // that has the lock; nil when the caller must ask the nodes
 	Ends     bool        // the call must end, for the reason that the last attempt failed
 	Why      any         // that reason, as Failed got it
-	Previous hold.Tenant // the lease of this process before; nil for none
+	Previous hold.Tenant // the previous lease of this process; nil for none
 	// NotBefore is when the caller may ask, and Enqueued means that the nodes have its ticket.
 	NotBefore clock.Validity
 	Enqueued  bool
@@ -126,9 +126,8 @@ func (p *Place) Failed(s Setback) {
 	}
 }
 
-// Granted records that the caller has got the lock from the nodes. The Queue goes if no other caller
-// is known to want the lock: most locks are not contended, and each should cost no more memory than
-// its lease.
+// Granted records that the caller has got the lock from the nodes. The Queue is removed if no other caller is known to
+// want the lock: most locks are not contended, and each should cost no more memory than its lease.
 func (p *Place) Granted(l *hold.Lock) {
 	p.queue.granted(p, l)
 	p.queue.of.retire(p.queue, l)

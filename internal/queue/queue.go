@@ -32,8 +32,8 @@ type Queue struct {
 
 func (q *Queue) now() clock.Validity { return q.of.config.Clock.Now() }
 
-// dismiss ends the call of a caller that does not wait for the nodes, if the last attempt from
-// this Queue was not answered. The caller that made it sees that itself. q.mu is held.
+// dismiss ends the call of a caller that does not wait for the nodes, if the last attempt from this Queue was not
+// answered. The caller that made the attempt sees that itself. q.mu is held.
 func (q *Queue) dismiss(p *Place) {
 	if !p.FailFast || !q.setback.TooFewAnswered || q.lock != nil || !q.local.Waits(p.id) {
 		return
@@ -92,8 +92,8 @@ func (q *Queue) lost(l *hold.Lock) {
 // own check. q.mu is held.
 func (q *Queue) drop() { q.lock, q.check = nil, nil }
 
-// Finish decides what becomes of a lock whose lease was released. It returns the pending answers
-// if that is its release.
+// Finish decides what becomes of a lock whose lease was released. It returns the pending answers if it releases the
+// lock.
 func (q *Queue) Finish(l *hold.Lock, state quorum.Hold) *ensemble.Answers {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,8 +153,8 @@ func (q *Queue) send(id quorum.CallerID, t Turn) {
 	}
 }
 
-// pass gives a caller the next lease on the lock. It returns false when the lock cannot be passed
-// on any more, or the caller is gone. q.mu is held.
+// pass gives a caller the next lease on the lock. It returns false when the lock can no longer be passed on, or the
+// caller is gone. q.mu is held.
 func (q *Queue) pass(id quorum.CallerID) bool {
 	p := q.callers[id]
 	if p == nil {
@@ -193,8 +193,8 @@ func (q *Queue) checked(c *hold.Check, now clock.Validity, state quorum.Hold) {
 	}
 }
 
-// freeUnused releases a lock that no lease stands on. One that was lost in between is the
-// watchdog's: a lock delay may keep its keys. q.mu is held.
+// freeUnused releases a lock that no lease stands on. A lock that was lost in between is left to the watchdog: a lock
+// delay may keep its keys. q.mu is held.
 func (q *Queue) freeUnused(l *hold.Lock) *ensemble.Answers {
 	if l.Over() {
 		return nil
@@ -215,7 +215,7 @@ func (q *Queue) free(l *hold.Lock, s quorum.Step) *ensemble.Answers {
 // idleFor is how long an unused Queue stays, at least.
 const idleFor = time.Second
 
-// tendBy has the Queue's timer run tend at an instant, or earlier. q.mu is held.
+// tendBy makes the Queue's timer run tend at an instant, or earlier. q.mu is held.
 func (q *Queue) tendBy(at clock.Validity) {
 	if q.tendAt != 0 && q.tendAt <= at {
 		return
@@ -229,8 +229,8 @@ func (q *Queue) tendBy(at clock.Validity) {
 	}
 }
 
-// tend ends a check that is overdue, looks for callers that may wait for themselves, and removes a
-// Queue that has no more use. The Queue's timer runs it.
+// tend ends a check that is overdue, looks for callers that may wait for themselves, and removes an unused Queue. The
+// Queue's timer runs it.
 func (q *Queue) tend() {
 	if q.of.ending() {
 		return // Close ends the calls and the leases of every Queue
@@ -254,8 +254,8 @@ func (q *Queue) tend() {
 	q.of.sweep(q, now)
 }
 
-// watch follows a change of the callers: the holder learns how many wait, and the timer looks for
-// those that may wait for themselves. q.mu is held.
+// watch follows a change of the callers: the holder learns how many wait, and the timer looks for callers that may wait
+// for themselves. q.mu is held.
 func (q *Queue) watch() {
 	if q.lock == nil {
 		return

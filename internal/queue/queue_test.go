@@ -77,8 +77,8 @@ func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
 	assert.False(t, places[1].Here())
 }
 
-// A node may show, between the decision to pass the lock on and the pass, that another client may
-// have had it. Then nobody gets it, and it must not stay.
+// A node may show, between the decision to pass the lock on and the pass, that another client may have had it. Then no
+// caller gets it, and it must not stay.
 func TestALockThatCannotBePassedOnIsReleasedBeforeTheCallerAsksTheNodes(t *testing.T) {
 	r := idle(t, &hands{})
 	l, first, places, callers := r.held(hour(), 2)
@@ -105,8 +105,8 @@ func TestALockThatCannotBePassedOnIsReleasedBeforeTheCallerAsksTheNodes(t *testi
 	assert.Nil(t, places[1].Obstacle().Lock)
 }
 
-// The release of a lock may itself find the lock lost, after a suspend for example. The queue must
-// not wait for itself then.
+// The release of a lock may itself find the lock lost, for example after a suspend. The queue must then not wait for
+// itself.
 func TestALockThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	h := &hands{}
 	r := idle(t, h)
@@ -215,7 +215,7 @@ func TestACheckDecidesNothingOnceItsLockHasLeftTheQueue(t *testing.T) {
 	})
 }
 
-// The caller may be the holder, and wait for ever.
+// The caller may be the holder, and wait forever.
 func TestTheQueueReportsACallerThatMayWaitForItselfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := roomOf(t, clock.New(), "127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1")

@@ -20,8 +20,7 @@ type Config struct {
 	// whether a quorum of nodes can wake a waiter of this process.
 	Turn  func() time.Duration
 	Woken func() bool
-	// WaitsForItself says that a caller has waited for a lease of this process for longer than a
-	// TTL.
+	// WaitsForItself reports that a caller has waited for a lease of this process for longer than a TTL.
 	WaitsForItself func(key string)
 }
 
@@ -93,9 +92,9 @@ func (s *Queues) retire(q *Queue, l *hold.Lock) {
 	}
 }
 
-// Busy returns what a caller that does not wait is refused for, if other callers of this process
-// wait for the lock: they come first. It returns false when the nodes have to be asked: no caller
-// waits here, or too few nodes have answered them.
+// Busy returns why a caller that does not wait is refused, if other callers of this process wait for the lock: they
+// come first. It returns false when the nodes must be asked: no caller waits here, or too few nodes have answered the
+// callers.
 func (s *Queues) Busy(key string) (Obstacle, bool) {
 	s.mu.Lock()
 	q := s.byKey[key]

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A caller finds the lock of its process, which is over before the caller's queue is attached to it.
+// A caller finds the lock of its process, which has ended before the caller's queue is attached to it.
 func TestALockThatIsOverGetsNoQueue(t *testing.T) {
 	h := &hands{}
 	r := idle(t, h)

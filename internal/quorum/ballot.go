@@ -23,13 +23,11 @@ const MaxToken = 1<<53 - 1
 // while they hold the lock for this attempt. A vote above the top cannot count
 // for the token, but it counts as a vote.
 //
-// Registers are even numbers, and the odd ones are tokens of shared leases. A shared
-// ballot moves no register of itself, because concurrent readers would race for the
-// values: its top is the largest register of the first quorum, nodes that are below it
-// are raised to it, also if another reader has raised them meanwhile, and its token is the
-// top + 1. So that token is above the tokens of all writers before and below the tokens of all after,
-// and readers between the same two writers share it, unless an attempt of a writer that failed in
-// between has moved a register: the later ones have a larger one then.
+// Registers are even numbers, and odd numbers are tokens of shared leases. A shared ballot moves no register by itself,
+// because concurrent readers would race for the values. Its top is the largest register of the first quorum. Nodes
+// below the top are raised to it, even if another reader has raised them in between. Its token is the top + 1: above
+// the tokens of all earlier writers, and below the tokens of all later ones. Readers between the same two writers share
+// it, unless a failed attempt of a writer has moved a register in between: then the later readers have a larger token.
 type Ballot struct {
 	votes    Tally
 	fenced   bool
@@ -162,9 +160,9 @@ func (b *Ballot) Refuse(i int) { b.votes.Refuse(i) }
 // Fail records that node i gave no usable answer.
 func (b *Ballot) Fail(i int) { b.votes.Fail(i) }
 
-// Raised records the first answer of node i to the raise. ok says that its register
-// moved from before up to Top while the node held the lock for this attempt; for a shared
-// lease it may have been there. An answer that was not requested changes nothing.
+// Raised records the first answer of node i to the raise. ok means that its register moved from before up to Top while
+// the node held the lock for this attempt; for a shared lease it may have been there already. An answer that was not
+// requested changes nothing.
 func (b *Ballot) Raised(i int, before int64, ok bool) {
 	switch {
 	case !b.asked.Has(i) || b.at.Has(i) || b.refused.Has(i):
@@ -186,11 +184,9 @@ func (b *Ballot) Expire() {
 // another value, and 0 without fencing.
 func (b *Ballot) Top() int64 { return b.proposal }
 
-// Tokens returns the first and the last usable token of a block of block tokens that
-// ends at the top. Fewer are usable if the register of a counted node was inside the
-// block before it moved; the token that follows that register may be a reader's. A shared
-// ballot has one token, behind the top. Both are 0 without fencing and until the ballot is
-// won.
+// Tokens returns the first and the last usable token of a block of block tokens that ends at the top. Fewer are usable
+// if the register of a counted node was inside the block before it moved; the token that follows that register may be a
+// reader's. A shared ballot has one token, the top + 1. Both are 0 without fencing and until the ballot is won.
 func (b *Ballot) Tokens(block int64) (first, last int64) {
 	switch {
 	case b.at.Len() < Size(int(b.votes.n)) || !b.decided:

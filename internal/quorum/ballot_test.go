@@ -123,8 +123,8 @@ func TestBallotIsWonOnlyWhereAQuorumWasMovedToTheTop(t *testing.T) {
 	}
 }
 
-// The register of a node that counts is the top, so a writer's token is not the reader's, is below
-// it where the writer was before the reader on that node, and above it where it comes after.
+// The register of a counted node is the top. So on that node, the token of an earlier writer is below the reader's, and
+// the token of a later writer is above it.
 func TestAReadersTokenIsBehindAQuorumOfEqualRegisters(t *testing.T) {
 	holds := func(p poll) bool {
 		b := quorum.NewSharedBallot(p.N, true)

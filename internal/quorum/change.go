@@ -6,20 +6,20 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// This file has what happens when a lease gets another TTL. A node sets the end of the key with each
-// request that it runs, to the TTL of that request from then on. So a request with a shorter TTL takes away
-// what one with a longer TTL has given, and the machine counts on
+// This file handles a change of a lease's TTL. Each request that a node runs sets the end of the key to the TTL of that
+// request from then on. So a request with a shorter TTL takes away what a longer TTL has given, and the machine counts
+// on
 //
 //   - no more than a shorter TTL gives, from before the first request with it is sent;
-//   - a longer TTL on a node that has confirmed it, where no request from before can run any more; when
-//     a majority has in one round, that TTL is in force.
+//  - a longer TTL on a node that has confirmed it, once no earlier request can run there; when a
+//    majority has confirmed it in one round, that TTL is in force.
 
 const (
-	// settled is how long after a change a request from before may be sent: it may wait for the answers
-	// to others, and a connection that hangs is given up before that.
+	// settled is how long after a change an earlier request may be sent: it may wait for the answers to others. A
+	// connection that hangs is given up before that.
 	settled = 30 * time.Second
-	// clockError bounds how wrong the client may know a node's clock, by which the node judges the age of
-	// a request: about one round trip.
+	// clockError bounds the client's error about a node's clock, by which the node judges the age of a request: about
+	// one round trip.
 	clockError = time.Second
 )
 
@@ -30,7 +30,7 @@ type change struct {
 	// majority has confirmed them.
 	asked   *Terms
 	at      clock.Validity
-	earlier []earlier     // what requests from before the change ask for that may still run, each TTL once
+	earlier []earlier     // what earlier requests that may still run ask for, each TTL once
 	longest time.Duration // the longest TTL of any request
 }
 
@@ -62,7 +62,7 @@ func (m *Machine) asked() *Terms {
 	return m.change.asked
 }
 
-// earlier returns what requests from before the last change ask for that may still run.
+// earlier returns what requests from before the last change that may still run ask for.
 func (m *Machine) earlier() []earlier {
 	if m.change == nil {
 		return nil
@@ -78,7 +78,7 @@ func (m *Machine) changed() clock.Validity {
 	return m.change.at
 }
 
-// changeTo has the rounds from now on ask for t. Their first request is not sent yet.
+// changeTo makes the rounds from now on ask for t. Their first request is not sent yet.
 func (m *Machine) changeTo(now clock.Validity, t *Terms) {
 	for i, until := range m.window {
 		m.window[i] = max(min(until, t.Keeps(now)), -t.Keeps(now)) // below 0 is −until, see HeldUntil
@@ -110,14 +110,13 @@ func (m *Machine) termsOf(in *Input) *Terms {
 	return m.terms
 }
 
-// current reports whether an answer is one to the current round. A request from before a change may be
-// sent after it.
+// current reports whether an answer belongs to the current round. An earlier request may be sent after a change.
 func (m *Machine) current(in Input) bool {
 	return in.At >= m.began && m.termsOf(&in).TTL == m.asked().TTL
 }
 
-// kept returns the instant until which a node keeps the key at least that has confirmed it. Requests that were sent
-// since may have run, and others may run yet.
+// kept returns the instant until which a node that has confirmed the key keeps it at least. Requests that were sent
+// since may have run, and others may still run.
 func (m *Machine) kept(in Input) clock.Validity {
 	until := min(m.termsOf(&in).Keeps(in.At), m.asked().Keeps(in.At))
 	for _, e := range m.earlier() {
@@ -139,13 +138,12 @@ func (m *Machine) Overtaken(in Input) bool {
 	return false
 }
 
-// overtakes reports whether one of the earlier requests may run on a node after the one that was answered, and
-// asks for less.
+// overtakes reports whether one of the earlier requests may run on a node after the answered one, and asks for less.
 func (m *Machine) overtakes(e earlier, in Input) bool {
 	return e.terms.TTL < m.termsOf(&in).TTL && in.Since > m.born && in.At < e.runsUntil(in.Since)
 }
 
-// runsUntil returns until when one of the requests may run that was sent over a connection from before since: a
+// runsUntil returns until when one of these requests may run, if it was sent over a connection from before since: a
 // node runs no renewal that is older than its TTL.
 func (e *earlier) runsUntil(since clock.Validity) clock.Validity {
 	return min(e.until.Add(settled), since).Add(e.terms.TTL + e.terms.Drift + clockError)

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// What no node can run any more is forgotten: a program may compute its TTL anew each second, for months.
+// A TTL whose requests can no longer run is forgotten: a program may compute its TTL anew each second, for months.
 func TestALeaseRemembersATTLUntilNoRequestForItCanRun(t *testing.T) {
 	terms := withTTL(&quorum.Terms{Nodes: 1}, 10*time.Second)
 	for name, c := range map[string]struct {

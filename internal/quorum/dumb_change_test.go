@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file is what dumbLease thinks of a TTL that changes: it remembers each one that was ever asked for, and
-// looks at all of them for each answer.
+// This file is dumbLease's view of a TTL that changes: it remembers each TTL that was ever asked for, and looks at all
+// of them for each answer.
 
 // dumbAsk is what the requests ask for from an instant on.
 type dumbAsk struct {
@@ -64,9 +64,9 @@ func (d *dumbLease) overtaken(in quorum.Input) bool {
 	return false
 }
 
-// runsAfter reports whether one of the requests for d.asks[k] may run after one for more that was answered, because it
-// went over an earlier connection. The last of them is sent half a minute after the change, or before the
-// connection; and no node runs it when it is older than its TTL, by a clock that is a second off.
+// runsAfter reports whether one of the requests for d.asks[k] may run after an answered request for more, because it
+// went over an earlier connection. The last of them is sent half a minute after the change, or before the connection;
+// and no node runs it when it is older than its TTL, by a clock that is a second off.
 func (d *dumbLease) runsAfter(k int, in quorum.Input) bool {
 	t, since := d.asks[k].terms, time.Duration(in.Since)
 	lastSent := min(d.asks[k+1].at+30*time.Second, since)

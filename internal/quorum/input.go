@@ -64,8 +64,7 @@ const (
 	ReasonSuspended
 	// ReasonMaxHold means that the lease reached the age Terms.MaxHold.
 	ReasonMaxHold
-	// ReasonTaken is ReasonRevoked for a node that has another owner's key, and no node
-	// shows a revocation.
+	// ReasonTaken is ReasonRevoked for a node that has another owner's key, while no node shows a revocation.
 	ReasonTaken
 	// ReasonMissing is ReasonRevoked where the nodes have no key at all, or their clocks
 	// have moved past its end.
@@ -112,9 +111,9 @@ type Input struct {
 	Node int            // for InputConfirmed, InputMissing, InputTaken, InputRevoked, InputNoAnswer, InputClockStep
 	At   clock.Validity // when the answered request was sent; for the same kinds but InputClockStep
 	By   time.Duration  // for InputClockStep
-	// Terms are, for InputBegin, what the lease has from this round on, and nil for what it has; they
-	// differ in the TTL and what follows from it. For an answer they are the terms of the request,
-	// and nil for the terms with which the lease was granted.
+	// Terms are, for InputBegin, the terms of the lease from this round on, and nil for no change; they differ in the
+	// TTL and what follows from it. For an answer they are the terms of the request, and nil for the terms of the
+	// grant.
 	Terms *Terms
 	// Since is for InputConfirmed: the requests that were sent to the node since this instant went over
 	// the connection of the answer, which keeps their order.
@@ -125,8 +124,8 @@ type Input struct {
 	// an InputTick, or when a round has missed, and not while a round waits for its
 	// quorum.
 	Lag time.Duration
-	// Jump says that the local clock jumped forward (a suspend, a step) since the
-	// last input. A loss found now then has the reason ReasonSuspended.
+	// Jump means that the local clock jumped forward (a suspend, a step) since the last input. A loss found now then
+	// has the reason ReasonSuspended.
 	Jump bool
 }
 

@@ -7,13 +7,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// Beside reports whether clients of two lists, of n and m nodes, may hold leases of one
-// name side by side, when both lists together have that many nodes: whether every
+// Beside reports whether two lists, of n and m nodes and together of that many, may be used side by side: whether every
 // majority of one shares a node with every majority of the other.
 func Beside(n, m, together int) bool { return Size(n)+Size(m) > together }
 
-// Apart reports whether two lists, of n and m nodes, may not be used side by side by what is known of their
-// nodes: ids that differ are different nodes.
+// Apart reports whether two lists, of n and m nodes, may not be used side by side, as far as their nodes are known: ids
+// that differ are different nodes.
 func Apart(n int, ids []string, m int, others []string) bool {
 	together := len(ids)
 	for _, id := range others {
@@ -29,12 +28,12 @@ type Rivals struct {
 	first map[string]clock.Steady // by text, its end when it was first seen
 }
 
-// rivalFor is how much longer a list must stand than when it was first seen: a living client prolongs it. What
-// clients have left behind is not prolonged, and neither is a list from before a node came back as another
+// rivalFor is how much longer a list must stand than when it was first seen: a living client prolongs its list. A list
+// that clients have left behind is not prolonged, and neither is a list from before a node came back as another
 // process, once both clients have seen that.
 const rivalFor = 5 * time.Second
 
-// Look takes the ends of all that the node shows now. It returns the first by its text that is worth a warning,
+// Look takes the ends of all lists that the node shows now. It returns the first one, by text, that is worth a warning,
 // "" for none.
 func (r *Rivals) Look(ends map[string]clock.Steady) (lasting string) {
 	first := make(map[string]clock.Steady, len(ends))
@@ -65,18 +64,17 @@ type Listed struct {
 // Enlisting is what a Manager asks a node to register.
 type Enlisting struct {
 	Members Set // nodes with an identity; the node adds itself
-	// Adds means that the list is added where it is admitted; Keeps that it is prolonged
-	// where it stands, or a part of it: leases that were granted before may rely on it.
+	// Adds means that the list is added if it is admitted; Keeps that the list, or a part of it, is prolonged if it
+	// stands: leases that were granted before may rely on it.
 	Adds, Keeps bool
 }
 
 // Lists decides which nodes' votes count for a Manager, by the lists of nodes that it and
 // other clients have registered on the nodes.
 //
-// A vote counts only while each connected node has a registered list with the node that
-// gives it. So of two Managers whose lists exclude each other, the later one is refused
-// by a node that both are connected to. A refusal anywhere withholds all votes: the
-// other nodes may be those that only one of the two uses.
+// A vote counts only while each connected node has a registered list that includes the voting node. So of two Managers
+// whose lists exclude each other, the later one is refused by a node that both are connected to. A refusal anywhere
+// withholds all votes: the other nodes may be those that only one of the two uses.
 type Lists struct {
 	nodes []listed
 	known Set // nodes with an identity
@@ -141,11 +139,11 @@ func (l *Lists) Record(i int, e Enlisting, sent, now clock.Steady, a Listed) {
 // Use records that the Manager asks for a lease.
 func (l *Lists) Use() { l.used = true }
 
-// Used reports whether it has asked for one.
+// Used reports whether the Manager has asked for a lease.
 func (l *Lists) Used() bool { return l.used }
 
-// Gone records that node i is not connected, or gives no votes for another reason. Its
-// last refusal stands until it ends. It returns whether the node took part before.
+// Gone records that node i is not connected, or does not vote for another reason. Its last refusal stands until it
+// ends. It returns whether the node took part before.
 func (l *Lists) Gone(i int) (was bool) {
 	was = l.nodes[i].up
 	l.nodes[i].up, l.nodes[i].has = false, 0

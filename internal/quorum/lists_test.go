@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// disjoint reports whether a majority of one list and a majority of the other need not
-// share a node, by going through them.
+// disjoint reports whether a majority of one list and a majority of the other need not share a node, by trying all of
+// them.
 func disjoint(a, b, from, of Set) bool {
 	for q := a & from; ; q = (q - 1) & a & from {
 		if q.Len() >= Size(a.Len()) && (b&of&^q).Len() >= Size(b.Len()) {
@@ -146,7 +146,7 @@ type listWalk struct {
 	nodes   []listNode
 	clients []*listClient
 	trace   []string
-	grants  *[2]int // leases; those beside another one
+	grants  *[2]int // leases; those at the same time as another one
 }
 
 func (w *listWalk) note(format string, args ...any) {
@@ -293,7 +293,7 @@ func (w *listWalk) tend(k int, c *listClient) {
 	due, slept := false, c.slept != 0
 	c.slept = 0
 	if slept && w.rng.IntN(2) == 0 {
-		w.acquire(k, c) // the first of its goroutines that goes on
+		w.acquire(k, c) // the first of its goroutines that continues
 	}
 	for i := range c.nodes {
 		if l := &c.lists.nodes[i]; w.reaches(c, i) && c.ready && (!l.up || clock.Steady(clock.Steady(w.now).Sub(l.at)) > clock.Steady(walkLook)) {

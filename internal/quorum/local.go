@@ -18,9 +18,9 @@ const (
 	// the longest time for which a hold is passed on inside the process while another process
 	// waits.
 	CheckAfter = 5 * time.Millisecond
-	// PassFor is the longest time for which a hold is passed on at all. The queues do not show
-	// everybody who waits: a client without queue support, and one that no node may wake, can
-	// only find the lock free. Then it is free for a hundredth of the time at least.
+	// PassFor is the longest time for which a hold is passed on at all. The queues do not show every waiter: a client
+	// without queue support, and one that no node may wake, can only find the lock free. With this bound, it is free
+	// for at least a hundredth of the time.
 	PassFor = 250 * time.Millisecond
 	// maxPasses is how often a hold is passed on while another process waits.
 	maxPasses = 16
@@ -59,7 +59,7 @@ type StepKind uint8
 const (
 	// StepNone demands nothing.
 	StepNone StepKind = iota
-	// StepContend has Caller contend at Redis, from At on.
+	// StepContend makes Caller contend at Redis, from At on.
 	StepContend
 	// StepPass gives Caller the next lease on the same hold.
 	StepPass
@@ -101,16 +101,16 @@ type Local struct {
 	granted  clock.Validity // when the hold began
 	since    clock.Validity // from then on passes count: when the hold began, or no other process waited
 	passes   int
-	again    clock.Validity // not to be asked for before, because it was left to other processes
+	again    clock.Validity // the lock is not asked for before, because it was left to other processes
 	releases int            // while other processes waited, since the lock was last left free
 	ahead    float64        // the part of these that the first count leaves out, see Spread
 	stranger clock.Validity // until then clients without queue support are assumed to be active
 }
 
-// Spread has the first count of releases, after which the lock is left free, leave out a part of them, from 0 to 1.
-// Processes take turns, so that equal counts end in one round, and a stranger had no chance in all those before it:
-// next to 16 processes for 480 releases, and next to 64 for 8,000. With random parts it has one about every
-// 2(others+1) releases.
+// Spread shortens the first count of releases, after which the lock is left free, by a part of it, from 0 to 1.
+// Processes take turns, so equal counts would end in one round, and a stranger would have no chance before it: next to
+// 16 processes for 480 releases, and next to 64 for 8,000. With random parts it has a chance about every 2(others+1)
+// releases.
 func (l *Local) Spread(part float64) { l.ahead = part }
 
 // Waiting returns how many callers wait behind the head.
@@ -121,8 +121,8 @@ func (l *Local) Waits(id CallerID) bool {
 	return slices.ContainsFunc(l.waiting, func(c Caller) bool { return c.ID == id })
 }
 
-// IdleFrom returns from when on the queue may go; Never while it has callers or a hold. With it
-// goes what it knows of clients without queue support: they only matter under contention.
+// IdleFrom returns the instant from which the queue may be removed; Never while it has callers or a hold. Its knowledge
+// of clients without queue support is lost then: they only matter under contention.
 func (l *Local) IdleFrom() clock.Validity {
 	if l.phase != localIdle {
 		return Never
@@ -135,8 +135,8 @@ func Held(now, granted clock.Validity, terms uint64) Local {
 	return Local{phase: localHeld, head: Caller{Terms: terms}, granted: granted, since: now}
 }
 
-// Needed reports whether the queue of a holder has callers, or remembers anything of use.
-// Without a queue, one is made by Held when the next caller comes.
+// Needed reports whether the queue of a holder has callers, or remembers anything of use. Without a queue, Held makes
+// one when the next caller comes.
 func (l *Local) Needed(now clock.Validity) bool {
 	return len(l.waiting) > 0 || now < l.again || now < l.stranger || l.releases > 0
 }

@@ -417,7 +417,7 @@ func TestAPassDoesNotAllocate(t *testing.T) {
 	assert.Zero(t, math.Floor(allocated))
 }
 
-// A queue that goes is made anew without these memories when the next caller comes.
+// A queue that was removed is made anew, without these memories, when the next caller comes.
 func TestAQueueIsNeededWhileItRemembersWhatOthersAreOwed(t *testing.T) {
 	l := quorum.Held(0, 0, 0)
 	assert.False(t, l.Needed(0))

@@ -33,8 +33,8 @@ type Machine struct {
 	announced bool // its quorum was reported
 	missing   Set  // nodes that have lost the key and need a heal
 
-	// Nodes that have confirmed the key; and of these, by their latest answers, the ones that have another
-	// owner's, and that show a revocation.
+	// Nodes that have confirmed the key; and of these, by their latest answers, the nodes that have another owner's
+	// key, and the nodes that show a revocation.
 	had, taken, revoked Set
 
 	missed bool
@@ -65,9 +65,8 @@ func (m *Machine) State() State { return m.state }
 // Reason returns why the lease was lost. It is invalid unless the lease is lost.
 func (m *Machine) Reason() Reason { return m.reason }
 
-// Stop returns S, the instant at which work must stop. It moves forward. It moves
-// back only if a node denies our key, a node's clock steps, or the TTL becomes shorter; and by
-// what the safety margin grows when a longer TTL is in force.
+// Stop returns S, the instant at which work must stop. It moves forward. It moves back only if a node denies our key, a
+// node's clock steps, or the TTL becomes shorter; and by the growth of the safety margin when a longer TTL is in force.
 func (m *Machine) Stop() clock.Validity {
 	return min(m.window.Deadline().Add(-m.terms.SafetyMargin), m.ceiling())
 }

@@ -7,35 +7,34 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// Sight is what one node says about a name.
+// Sight is the answer of one node about a name.
 type Sight struct {
-	Held  bool           // a lease has the lock; a reservation for a waiter is none
+	Held  bool           // a lease has the lock; a reservation for a waiter isn't a lease
 	Owner string         // of the lease; another program's value as a whole
 	Token int64          // that the node shows; 0 if it shows none
 	Until clock.Validity // when the node's key ends; Never for no end
 }
 
-// Holding is what the nodes say together about a name.
+// Holding is the common answer of the nodes about a name.
 type Holding struct {
-	// Known means that a majority names one owner, or that no owner can have a majority, however
-	// the nodes that did not answer would.
+	// Known means that a majority names one owner, or that no owner can have a majority, whatever the silent nodes
+	// would answer.
 	Known bool
 	Held  bool // a majority names Owner
 	Owner string
 	Token int64          // the largest that a node shows of this owner
 	Until clock.Validity // until then a majority keeps the owner's keys; Never for no end
-	Agree int            // how many nodes say the same: the most
+	Agree int            // the largest number of nodes that say the same
 	Older bool           // not Known because the owner that a majority names is older than an earlier one
 }
 
-// maxFormer is how many former owners an Observer remembers. It gets one in a poll at most, and
-// the keys of a former owner end with its TTL.
+// maxFormer is how many former owners an Observer remembers. A poll adds one at most, and the keys of a former owner
+// end with its TTL.
 const maxFormer = 64
 
-// Observer decides what the observers of a name get. It never goes back in the order of tokens: an
-// owner with a smaller token than an earlier one is an old one, whose key has come back. If no node
-// shows a token of it, because each has restored the key, the Observer knows it by its name. It is not
-// safe for concurrent use.
+// Observer decides what the observers of a name get. It never goes back in the order of tokens: an owner with a smaller
+// token than an earlier one is an old one, whose key has come back. If no node shows its token, because each node has
+// restored the key, the Observer recognizes it by its name. It is not safe for concurrent use.
 type Observer struct {
 	any     bool           // there was a result
 	last    Holding        // the last result
@@ -55,10 +54,9 @@ func (o *Observer) Last() (Holding, bool) { return o.last, o.any }
 // KnownAt returns when the last poll began after which the holder was known.
 func (o *Observer) KnownAt() clock.Validity { return o.knownAt }
 
-// Polled takes the answers to a poll that began at an instant. sights has one for each node, and
-// answered the nodes that have answered. The holder counts as unknown when the polls of patience
-// did not show it. Polled returns true if the result has changed: another owner, another token, or
-// that the holder is known or not.
+// Polled takes the answers to a poll that began at an instant. sights has one for each node, and answered the nodes
+// that have answered. The holder counts as unknown when no poll within patience has shown it. Polled returns true if
+// the result has changed: another owner, another token, or whether the holder is known.
 func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights []Sight, answered Set) bool {
 	h := Agreed(sights, answered)
 	switch {
@@ -86,7 +84,7 @@ func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights [
 	return first || before != h
 }
 
-// Agreed returns what the nodes say together. sights has one for each node, and answered the nodes that have answered.
+// Agreed returns the common answer of the nodes. sights has one for each node; answered are the nodes that answered.
 func Agreed(sights []Sight, answered Set) Holding {
 	most, held, of := 0, 0, Sight{}
 	for i := range sights {

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// seen is what a node says: "a7" for owner a with token 7, "a" without a token, "-" for nobody, "?"
-// for no answer.
+// seen is the answer of a node: "a7" for owner a with token 7, "a" without a token, "-" for no owner, "?" for no
+// answer.
 func seen(text string) (s quorum.Sight, answered bool) {
 	switch text {
 	case "?":
@@ -26,7 +26,7 @@ func seen(text string) (s quorum.Sight, answered bool) {
 	return s, true
 }
 
-// polled gives an observer what each node says, and returns the result if it has changed.
+// polled gives an observer the answer of each node, and returns the result if it has changed.
 func polled(o *quorum.Observer, at time.Duration, texts ...string) string {
 	sights, answered := make([]quorum.Sight, len(texts)), quorum.Set(0)
 	for i, text := range texts {
@@ -87,7 +87,7 @@ func TestAnObserverGetsChangesOnly(t *testing.T) {
 		{[3]string{"a", "a", "?"}, "no change"},
 		{[3]string{"-", "-", "a9"}, "nobody"},
 		{[3]string{"a", "a", "-"}, "a9"},          // a lease that outlived the data of two nodes
-		{[3]string{"b8", "b8", "-"}, "no change"}, // a node has brought back what is over
+		{[3]string{"b8", "b8", "-"}, "no change"}, // a node has brought back a lease that has ended
 		{[3]string{"b12", "b12", "-"}, "b12"},
 		{[3]string{"a9", "a9", "b12"}, "no change"},
 		{[3]string{"a", "a", "b12"}, "no change"}, // nor does it go back where no node shows a token

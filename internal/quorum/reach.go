@@ -20,18 +20,18 @@ func Grace(trip, late, timeout time.Duration) time.Duration {
 	return min(max(4*(trip+late), MinGrace), timeout, MaxGrace)
 }
 
-// NodeTimeout returns how long a node may take to answer unless the user says so: a tenth of the
-// TTL, within 20 ms and half a second. A far client has up to a second, because its request
-// may wait for the answer to the request before, and is then answered after two round trips.
+// NodeTimeout returns how long a node may take to answer unless the user says so: a tenth of the TTL, within 20 ms and
+// half a second. A far client has up to a second, because its request may wait for the answer to the previous request,
+// and is then answered after two round trips.
 func NodeTimeout(ttl, trip time.Duration) time.Duration {
 	most := max(500*time.Millisecond, min(5*trip/2, time.Second))
 	return min(max(ttl/10, 20*time.Millisecond), most)
 }
 
-// Turn returns what a turn of a process costs all who wait, apart from the time for which it
-// holds the lock: the way of the wake-up and of the request, of the answer and of the
-// release. It is 0 for a near process, whose turns cost no more than other processes' turns, also
-// after it has missed one reservation: any process stalls at times on a busy machine.
+// Turn returns what a turn of a process costs all waiters, apart from the time for which it holds the lock: the way of
+// the wake-up and of the request, of the answer and of the release. It is 0 for a near process, whose turns cost no
+// more than other processes' turns, also after it has missed one reservation: any process stalls at times on a busy
+// machine.
 func Turn(trip, late time.Duration) time.Duration {
 	if 4*trip <= MinGrace && late <= MinGrace/2 {
 		return 0

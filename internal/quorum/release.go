@@ -2,13 +2,13 @@ package quorum
 
 import "github.com/quorumlock/quorumlock/internal/clock"
 
-// Release counts the answers to the release of a lease. It decides whether another client may have had
-// the lock before: no renewal may have asked the nodes since their keys were lost.
+// Release counts the answers to the release of a lease. It decides whether another client may have had the lock before:
+// perhaps no renewal has asked the nodes since they lost their keys.
 type Release struct {
-	window Window[clock.Validity] // of the lease, which does not change any more
+	window Window[clock.Validity] // of the lease, which no longer changes
 	at     clock.Validity
-	// Nodes that have answered; that had the key until they deleted it; that had lost it before; and of
-	// these the ones that have another owner's.
+	// Nodes that have answered; that had the key until they deleted it; that had lost it before; and of these, the
+	// nodes that have another owner's key.
 	answered, ours, gone, taken Set
 }
 
@@ -20,8 +20,8 @@ func (r *Release) Deleted(node int) {
 	r.answered, r.ours = r.answered.With(node), r.ours.With(node)
 }
 
-// Denied records an answer, received at now, that the node does not have the key, and whether another owner's
-// is there. It says nothing if the key may have ended by itself since the release.
+// Denied records an answer, received at now, that the node does not have the key, and whether another owner's is there.
+// The answer proves nothing if the key may have ended by itself since the release.
 func (r *Release) Denied(node int, taken bool, now clock.Validity) {
 	r.answered = r.answered.With(node)
 	if until := r.window[node]; until > r.at && until <= now {
@@ -33,14 +33,14 @@ func (r *Release) Denied(node int, taken bool, now clock.Validity) {
 	}
 }
 
-// Unclear records an answer that says nothing of the key.
+// Unclear records an answer that shows nothing about the key.
 func (r *Release) Unclear(node int) { r.answered = r.answered.With(node) }
 
 // Lost reports whether another client may have had a majority before the release. A node without a clear
 // answer counts as the holder knew it.
 func (r *Release) Lost() bool { return r.free(r.kept()) }
 
-// Kept reports that the lease was not lost, whatever the nodes say that have not answered.
+// Kept reports whether the lease was certainly not lost, whatever the missing answers would show.
 func (r *Release) Kept() bool { return !r.free(r.kept() & r.answered) }
 
 // Reason returns why the lease was lost.

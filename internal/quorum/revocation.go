@@ -38,7 +38,7 @@ func NewRevocation(nodes int, window, longest time.Duration, drift float64, agai
 	return Revocation{nodes: nodes, window: window, longest: longest, drift: drift, again: again}
 }
 
-// Life returns how long the marks of the round have to live.
+// Life returns how long the marks of the round must live.
 func (r *Revocation) Life() time.Duration {
 	if r.again {
 		return r.longest + Drift(0, r.drift)
@@ -68,8 +68,7 @@ func (r *Revocation) Marked(now clock.Validity, node int, lived time.Duration, a
 // Count returns how many nodes have marked the lock in this round.
 func (r *Revocation) Count() int { return r.marked.Len() }
 
-// Until returns the instant from which on the lease is not valid, and whether it is known: not if too
-// few marks count.
+// Until returns the instant from which on the lease is not valid, and whether it is known: too few marks may count.
 func (r *Revocation) Until() (at clock.Validity, known bool) {
 	return r.began.Add(r.Life()), r.counted.Len() >= Size(r.nodes)
 }

@@ -11,7 +11,7 @@ import (
 
 const s = time.Second
 
-// The lease is over when the longest vote of a marked node is, and each mark lives until then.
+// The lease ends with the longest vote of a marked node, and each mark lives until then.
 func TestARevokedLeaseIsOverWhenItsLastVoteIs(t *testing.T) {
 	r := NewRevocation(3, s, 9*s, 0.01, false)
 	life := r.Life()
@@ -80,7 +80,7 @@ func TestTheMarksOfARoundBoundTheNext(t *testing.T) {
 	assert.Equal(t, clock.Validity(s+life), at)
 }
 
-// One mark is no majority, however long the lock lives there.
+// One mark isn't a majority, however long the lock lives there.
 func TestARoundWithoutAMajorityIsNotRepeated(t *testing.T) {
 	r := NewRevocation(3, s, 2*s, 0.01, false)
 	r.Begin(0)
@@ -88,7 +88,7 @@ func TestARoundWithoutAMajorityIsNotRepeated(t *testing.T) {
 	assert.False(t, r.Repeat())
 }
 
-// The marks that are there bound all votes. With the window of each call they would last for ever.
+// The marks that are there bound all votes. With the window of each call they would last forever.
 func TestARevocationThatIsRepeatedKeepsTheLockNoLonger(t *testing.T) {
 	r := NewRevocation(3, s, 9*s, 0.01, true)
 	r.Begin(clock.Validity(100 * s))

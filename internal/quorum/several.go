@@ -17,7 +17,7 @@ func NewSeveral(names int) Several { return Several{all: All(names)} }
 // Missing returns the names to ask for.
 func (s *Several) Missing() Set { return s.all &^ s.held }
 
-// Lost records that the call does not hold a name any more.
+// Lost records that the call no longer holds a name.
 func (s *Several) Lost(name int) { s.held = s.held.Without(name) }
 
 // Granted records that the call holds a name for which it has waited.

@@ -8,13 +8,13 @@ const slotTries = 4
 // nothing else, because a slot is an exclusive lease. It is not safe for concurrent use.
 type Slots struct {
 	order []int // the nodes, in an order that all clients have
-	next  int   // what the nodes have not named another slot for
+	next  int   // the slot to ask for unless the nodes name another
 	named []int // by node: the slot that its latest message names; -1 for none
 	tries int   // since the call has waited
 }
 
-// NewSlots returns the choice of a call that asks for first if nothing speaks for another slot. order has
-// the nodes in an order that is the same for all clients.
+// NewSlots returns the choice of a call that asks for first if no node names another slot. order has the nodes in an
+// order that is the same for all clients.
 func NewSlots(order []int, first int) Slots {
 	s := Slots{order: order, next: first, named: make([]int, len(order))}
 	s.forget()
@@ -27,8 +27,8 @@ func (s *Slots) forget() {
 	}
 }
 
-// Named records that a node lets the call in, and names a slot. A node names different slots to those
-// whom it lets in together.
+// Named records that a node lets the call in, and names a slot. A node names different slots to waiters that it lets in
+// together.
 func (s *Slots) Named(node, slot int) { s.named[node] = slot }
 
 // Begin returns the slot to ask for, after a wait.

@@ -51,9 +51,8 @@ func TestACallAsksForOtherSlotsAtOnceAFewTimes(t *testing.T) {
 	assert.True(t, again, "after a wait it asks around again")
 }
 
-// Each node names a slot to each of those whom it lets in together. Whatever the order of a node, those who
-// have the messages of all nodes and no majority for one slot follow the first node, so they choose
-// different ones.
+// Each node names a different slot to each waiter that it lets in together. Waiters with the messages of all nodes, and
+// without a majority for one slot, follow the first node. So they choose different slots, whatever the order of a node.
 func TestThoseWhoFollowTheSameNodeAskForDifferentSlots(t *testing.T) {
 	for range 2000 {
 		const waiters, nodes = 4, 3
@@ -80,7 +79,7 @@ func TestThoseWhoFollowTheSameNodeAskForDifferentSlots(t *testing.T) {
 	}
 }
 
-// Nodes that let a waiter in to different slots would have it go round for ever, in no time.
+// Nodes that let a waiter in to different slots would make it go round forever, without a pause.
 func TestAWaiterThatIsLetInAndNotGrantedPausesLongerAndLonger(t *testing.T) {
 	const grace = 20 * time.Millisecond
 	w := quorum.NewWaiter(quorum.WaiterConfig{Nodes: 3, Grace: grace, Subscribed: quorum.All(3), Sure: true})

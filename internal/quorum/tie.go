@@ -10,13 +10,12 @@ import (
 // the others learn of the tie within one timeout, and then their releases need to arrive.
 const tiePatience = 2
 
-// tie makes the decisions of callers that ask once, at the same instant, so that each of
-// them may get some of the nodes and none a quorum. Every caller sees the owner values
-// that have the other nodes. The caller with the smallest value keeps its votes and asks
-// again until the others have released theirs. The others release at once, and have lost.
-// So the order of random values decides, not chance or distance: with one of three nodes
-// down a caller needs both of the others, and callers that each get their near node first
-// would collide again and again, however they spread their attempts.
+// tie makes the decisions of callers that ask once, at the same instant, so that each of them may get some of the nodes
+// and none a quorum. Every caller sees the owner values on the other nodes. The caller with the smallest value keeps
+// its votes and asks again until the others have released theirs. The others release at once, and have lost. So the
+// order of random values decides, not chance or distance: with one of three nodes down a caller needs both of the
+// others, and callers that each get their near node first would collide again and again, however they spread their
+// attempts.
 //
 // The smallest value of all never gives way to another one. So one caller gets the lock,
 // unless the caller with the smallest value dies.
@@ -43,9 +42,9 @@ func (t *tie) onceMore(nodes int, now clock.Validity, r *AttemptResult, poll tim
 	return Next{At: now.Add(t.pause), Keep: true}
 }
 
-// Scattered reports whether several callers asked at one instant, so that each of them has
-// some of the votes: no owner has a quorum, and the nodes that have not failed are one. A
-// reservation shows a waiter, and the lock is left to it.
+// Scattered reports whether several callers asked at one instant, so that each of them has some of the votes: no owner
+// has a quorum, and the nodes that have not failed are a quorum. A reservation shows a waiter, and the lock is left to
+// it.
 func Scattered(nodes int, r *AttemptResult) bool {
 	need := Size(nodes)
 	if len(r.Refusals) == 0 || r.Granted.Len() >= need || nodes-r.Failed.Len() < need {

@@ -18,8 +18,8 @@ const (
 	// firstPoll is the delay of the first attempt of a waiter whose ticket was carried to
 	// the nodes by the release of the lease before, if no wake-up arrives.
 	firstPoll = 4 * MinPoll
-	// missedTurns is for how many graces a waiter stays out of the queues after it has missed
-	// its reservations: the nodes were kept waiting for one.
+	// missedTurns is for how many graces a waiter stays out of the queues after it has missed its reservations: its
+	// miss kept the nodes waiting for one.
 	missedTurns = 4
 )
 
@@ -131,9 +131,9 @@ func (w *Waiter) Ended(now clock.Validity, r *AttemptResult, poll time.Duration,
 	return Next{At: w.at, Ticket: w.yield(r)}
 }
 
-// pauseForSlots has a waiter for a permit pause before it uses its right to enter again. Nodes that let it
-// in may have different slots free, and let it in again when it gives up what it got there: without a
-// pause it would go round forever.
+// pauseForSlots makes a waiter for a permit pause before it uses its right to enter again. Nodes that let it in may
+// have different slots free, and let it in again when it gives up what it got there: without a pause it would go round
+// forever.
 func (w *Waiter) pauseForSlots(now clock.Validity, r *AttemptResult, jitter float64) {
 	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && !w.counts(w.reserved.relied) || !w.sure {
 		return
@@ -253,10 +253,9 @@ func (w *Waiter) Subscribed(now clock.Validity, node int, jitter float64) Reacti
 	return w.sooner(now.Add(spread(w.grace, jitter)))
 }
 
-// Wake handles a message of a node about the waiter's ticket. rank is the rank of a WakeNext, and
-// jitter lies in [0, 1).
-// For an unknown ticket the caller does with a WakeReserved or WakeFree as for ReactionUnused,
-// and ignores every other message.
+// Wake handles a message of a node about the waiter's ticket. rank is the rank of a WakeNext, and jitter lies in [0,
+// 1). For an unknown ticket, the caller treats a WakeReserved or WakeFree like ReactionUnused, and ignores every other
+// message.
 func (w *Waiter) Wake(now clock.Validity, node int, what WakeUp, rank int, jitter float64) Reaction {
 	if what == WakeReserved || what == WakeFree {
 		return w.wakeReserved(now, node, what == WakeFree, jitter)
@@ -337,10 +336,9 @@ func (w *Waiter) applyReservations(now clock.Validity, jitter float64) {
 	}
 }
 
-// counts reports whether reservations of these nodes are a reason to ask. A quorum has one of the nodes that
-// have blocked the last attempt, if these were a quorum. The others may be free because the lease is not on
-// them: a waiter that asked would get those, give them back, and have them reserved for it again, 90 times a
-// second.
+// counts reports whether reservations of these nodes are a reason to ask. If the nodes that have blocked the last
+// attempt were a quorum, every quorum includes one of them. The others may be free because the lease is not on them: a
+// waiter that asked would get those, give them back, and have them reserved for it again, 90 times a second.
 func (w *Waiter) counts(nodes Set) bool {
 	if w.blocked != 0 {
 		nodes &= w.blocked

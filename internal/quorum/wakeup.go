@@ -95,10 +95,9 @@ type Next struct {
 	Ticket TicketUpdate
 	Leave  Set // with TicketLeave: the nodes in whose queues the ticket may be
 	PassOn Set // nodes that reserve the lock for a ticket that has left the queue
-	// Missed says that the ticket has come too late for its reservations. Its grace was too
-	// short, and its place is At from now on.
+	// Missed means that the ticket has come too late for its reservations. Its grace was too short, and its place is At
+	// from now on.
 	Missed bool
-	// Keep says that the votes stay: the attempt is not released, and the next one asks
-	// for the same owner value.
+	// Keep means that the votes stay: the attempt is not released, and the next one asks for the same owner value.
 	Keep bool
 }

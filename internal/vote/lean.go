@@ -10,8 +10,8 @@ type Look struct {
 }
 
 // Counts reports whether a lock that a lean acquisition has made is a vote, as the usual script would have granted it:
-// the data is what the client knows, the prefix has no queue, and the register has moved to the proposal from below, also
-// from the base. Without fencing the proposal is "0", and moves nothing.
+// the data is the data that the client knows, the prefix has no queue, and the register has moved up to the proposal,
+// also from the base. Without fencing the proposal is "0", and moves nothing.
 func (l *Look) Counts(proposal, marker string) bool {
 	if l.Hint != "" || l.Marker != marker {
 		return false

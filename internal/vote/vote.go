@@ -21,8 +21,8 @@ const (
 	MinDrift = 0.01
 	// RetryEvery is how often a node that needs an operator is greeted again.
 	RetryEvery = time.Second
-	// judgeEvery is how often, after a step of the node's clock, a greeting looks whether the step is the
-	// node's own, and judgeFor for how long.
+	// judgeEvery is how often a greeting checks, after a step of the node's clock, whether the step is the node's own,
+	// and judgeFor for how long.
 	judgeEvery = 25 * time.Millisecond
 	judgeFor   = 2 * time.Second
 )
@@ -34,33 +34,33 @@ var (
 	ErrLapsed = errors.New("not reached for so long that the node may have accepted clients with another list of nodes")
 )
 
-// Others is what is decided elsewhere about the votes of a node. Both errors are nil for a vote that counts.
+// Others are the decisions of other parts about the votes of a node. Both errors are nil for a vote that counts.
 type Others struct {
 	Term  error // why the master of a failover group does not vote; nil for one server
 	Lists error // why the lists of nodes keep it from voting
 }
 
-// Cast is what a request was sent on.
+// Cast has the circumstances under which a request was sent.
 type Cast struct {
 	Sent      clock.Mono
 	Steady    clock.Steady // the same instant
 	Changed   bool         // another connection was dialled before all answers had come
-	Former    bool         // the term of the group then is not the one in use
-	Outlasted bool         // so, or no majority had confirmed the term for the window
+	Former    bool         // the term of the group at that instant is no longer in use
+	Outlasted bool         // Former, or no majority had confirmed the term for the window
 }
 
-// Vote is what is known of the votes of one node. It is not safe for concurrent use.
+// Vote is the state of the votes of one node. It is not safe for concurrent use.
 type Vote struct {
-	// Refused means that the last greeting has found what an operator must fix, and the node is not used.
+	// Refused means that the last greeting has found a problem that an operator must fix, and the node is not used.
 	Refused bool
 	// Withheld is why the node may not vote though it was greeted; all other requests are sent.
 	Withheld error
 	// Unguarded means that the last greeting ran no guard, because no majority confirmed the term of the
 	// group, or keys were leaving it.
 	Unguarded bool
-	// Evicted means that the node may have dropped locks since the guard has run.
+	// Evicted means that the node may have dropped locks since the last run of the guard.
 	Evicted bool
-	// Remembers is until when the node remembers the list of this client at least; 0 if it remembers none.
+	// Remembers is the instant until which the node at least remembers the list of this client; 0 if it remembers none.
 	Remembers clock.Steady
 
 	guard time.Duration // the longest lease, if there is a restart guard
@@ -81,7 +81,7 @@ func New(guard time.Duration, drift float64) Vote {
 	return Vote{guard: guard, drift: max(drift, MinDrift)}
 }
 
-// Quarantine makes the votes of the node not count for d at least. d is measured by the node's clock.
+// Quarantine keeps the votes of the node from counting for at least d, measured by the node's clock.
 func (v *Vote) Quarantine(at clock.Mono, d time.Duration, reason error) {
 	d += time.Duration(float64(d) * v.drift)
 	if end := at.Add(d); end > v.until {
@@ -111,7 +111,7 @@ func (v *Vote) Stepped(at clock.Mono, now clock.Steady, d time.Duration, reason 
 // the node's own. If it was, the greeting starts a quarantine for all clients.
 func (v *Vote) Suspected() (since clock.Steady, suspect bool) { return v.since, v.suspect }
 
-// Guarded records that the guard has run. sure means that it is known whose the step of the clock was.
+// Guarded records that the guard has run. sure means that it is known which clock was stepped.
 func (v *Vote) Guarded(now clock.Steady, sure bool) {
 	v.Evicted = false
 	if sure || now > v.since.Add(judgeFor) {
@@ -119,8 +119,8 @@ func (v *Vote) Guarded(now clock.Steady, sure bool) {
 	}
 }
 
-// Recheck returns how soon a node that was greeted is greeted again because of what keeps it from voting; 0 if at
-// its usual time.
+// Recheck returns how soon a node that was greeted is greeted again because something keeps it from voting; 0 for its
+// usual time.
 func (v *Vote) Recheck(o Others) time.Duration {
 	switch {
 	case v.Withheld != nil || v.Unguarded:
@@ -175,7 +175,7 @@ func (v *Vote) Barred(o Others) error {
 	return o.Lists
 }
 
-// Counts returns why a vote of the node does not count that has come, nil if it does.
+// Counts returns why a vote of the node that has arrived does not count, nil if it does.
 func (v *Vote) Counts(c Cast, o Others) error {
 	switch {
 	case c.Changed:
@@ -188,8 +188,8 @@ func (v *Vote) Counts(c Cast, o Others) error {
 	return o.Lists
 }
 
-// Keeps returns why no lease may rely on what the node has confirmed, nil if it may. lifetime is how long the
-// lease relies on that. It may rely on a term that a majority has confirmed within the window: later, another
+// Keeps returns why no lease may rely on what the node has confirmed, nil if one may. lifetime is how long the lease
+// relies on that. A lease may rely only on a term that a majority has confirmed within the window: later, another
 // master may be about to vote. And the node must not forget the list of this client before the lease ends.
 func (v *Vote) Keeps(c Cast, lifetime func() time.Duration) error {
 	if c.Outlasted {

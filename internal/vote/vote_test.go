@@ -61,7 +61,7 @@ func TestTheEndOfAQuarantineIsNoticedOnce(t *testing.T) {
 	assert.False(t, v.Ended(mono(time.Hour+2*time.Minute)))
 }
 
-// What an operator has to repair is said first: a quarantine ends by itself.
+// A problem that an operator must fix is reported first: a quarantine ends by itself.
 func TestTheFirstReasonThatKeepsANodeFromVotingIsSaid(t *testing.T) {
 	v := vote.New(0, 0)
 	all := vote.Others{Term: errTerm, Lists: errLists}
@@ -110,7 +110,7 @@ func TestTheGuardsMarkerSaysHowLongTheQuarantineLasts(t *testing.T) {
 	require.ErrorIs(t, v.Quarantined(mono(time.Hour)), errStep, "it is the same quarantine")
 }
 
-// Other clients hear of a step by the marker, once it is known that it was not this process's clock.
+// The marker reports a step to other clients, once it is known that this process's clock did not make it.
 func TestAStepIsSuspectedUntilItIsKnownWhoseItWas(t *testing.T) {
 	found := clock.Steady(time.Hour)
 	suspects := func(v *vote.Vote) bool { _, suspect := v.Suspected(); return suspect }
