@@ -6,13 +6,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// This file handles a change of a lease's TTL. Each request that a node runs sets the end of the key to the TTL of that
-// request from then on. So a request with a shorter TTL takes away what a longer TTL has given, and the machine counts
-// on
+// This file handles a change of a lease's TTL. Each request that a node runs sets the end of the key to
+// the TTL of that request from then on. So a request with a shorter TTL takes away what a longer TTL has
+// given, and the machine counts on
 //
 //   - no more than a shorter TTL gives, from before the first request with it is sent;
-//  - a longer TTL on a node that has confirmed it, once no earlier request can run there; when a
-//    majority has confirmed it in one round, that TTL is in force.
+//   - a longer TTL on a node that has confirmed it, once no earlier request can run there; when a
+//     majority has confirmed it in one round, that TTL is in force.
 
 const (
 	// settled is how long after a change an earlier request may be sent: it may wait for the answers to others. A
