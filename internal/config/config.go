@@ -107,7 +107,7 @@ func (c *Config) RegisterCap() time.Duration {
 	return min(2*time.Second, longest/4)
 }
 
-// DefaultRetry returns the backoff of waiters without one of the user's.
+// DefaultRetry returns the backoff of waiters for which the user gives none.
 func DefaultRetry() backoff.BackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
@@ -162,8 +162,8 @@ func unit(d time.Duration) string {
 	return fmt.Sprintf("write %d*time.Second if seconds were meant, because a bare number counts nanoseconds; ", d.Nanoseconds())
 }
 
-// CheckKeep returns what is wrong with the time for which a detached lease keeps its lock, nil for nothing.
-// With the restart guard no key may live longer than the guard says.
+// CheckKeep returns what is wrong with the time for which a detached lease keeps its lock, nil for nothing. With the
+// restart guard, no key may live longer than the guard allows.
 func (c *Config) CheckKeep(keep time.Duration) *Problem {
 	most := MaxTTL
 	if c.Guarded {

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/master"
 )
 
-// A6: the quarantine has to outlast how far a grant may move a register, and the window.
+// A6: the quarantine must outlast how far a grant may move a register, and the window.
 func TestAGrantMovesARegisterNoFurtherThanTheGuardOutlasts(t *testing.T) {
 	for most, c := range map[time.Duration]Config{
 		2 * time.Second:        {},
@@ -66,7 +66,7 @@ func TestALockIsPassedOnBetweenEqualTermsOnly(t *testing.T) {
 	}
 }
 
-// A program that gives one option for a whole cluster has listed no node 0.
+// A program that gives one option for a whole cluster has not listed a node 0.
 func TestAProblemOfAClusterNamesNoNode(t *testing.T) {
 	for want, o := range map[string]rueidis.ClientOption{
 		`InitAddress is empty: cannot be used here`: {},

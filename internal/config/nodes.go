@@ -157,8 +157,8 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 	return nil
 }
 
-// maxGroupDrift is how far a clock may be off with which a client counts how long a master
-// is confirmed: see failover.SettleFor.
+// maxGroupDrift is how far off the clock may be by which a client counts how long a master is confirmed: see
+// failover.SettleFor.
 const maxGroupDrift = 0.02
 
 const failoverFix = "set how long leases continue while the Sentinels or seeds do not answer, such as 5s; see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md"

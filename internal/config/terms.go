@@ -33,7 +33,7 @@ type Terms struct {
 
 var defaultTerms = Terms{Terms: quorum.Terms{TTL: DefaultTTL}}
 
-// Call is what the options of one call set, and not the options of its lease.
+// Call has the options of one call that are not options of its lease.
 type Call struct {
 	Wait
 	Kind Kind
@@ -214,7 +214,7 @@ func (k Kind) Option() string {
 	return ""
 }
 
-// Check returns why a name has no lease of this kind.
+// Check returns why a name cannot have a lease of this kind, nil if it can.
 func (k Kind) Check() *Problem {
 	switch {
 	case k.Shared && k.Permits:

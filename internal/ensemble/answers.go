@@ -35,13 +35,13 @@ type Answers struct {
 // errEnded is the error of a node whose answer the caller did not await at all.
 var errEnded = errors.New("answer not awaited: the context had ended before the call")
 
-// A Judge says what the answers to a request mean. Its methods run with the mutex of the Answers held.
+// A Judge decides what the answers to a request mean. Its methods run with the mutex of the Answers held.
 type Judge interface {
 	// Judge returns why an answer does not count, nil if it does.
 	Judge(i int, req *wire.Request, reply *wire.Reply) error
 	// Decides reports whether this number of answers that count is enough.
 	Decides(got int) bool
-	// End says that later answers are ignored: enough have arrived, or all, or the call stops waiting.
+	// End reports that later answers are ignored: enough have arrived, or all, or the call stops waiting.
 	End()
 }
 

@@ -136,8 +136,8 @@ func (c *clocks) skew(i int) time.Duration {
 	return own.Offset - median
 }
 
-// Late returns by how much this process has lately read a majority's answers late. One wrong clock makes no
-// majority late, and a node that is slow to answer makes nothing late.
+// Late returns by how much this process has lately read a majority's answers late. One wrong clock does not make a
+// majority late, and a node that is slow to answer does not make anything late.
 func (c *clocks) Late(now clock.Steady) time.Duration {
 	var lates [maxNodes]time.Duration
 	for i, n := range c.nodes {

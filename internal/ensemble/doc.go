@@ -1,6 +1,5 @@
-// Package ensemble makes one of the N nodes of a Manager: it posts requests to all of them,
-// counts their answers, compares their clocks, lists and identities, and says upward what has
-// happened to them ([Events]).
+// Package ensemble makes one of the N nodes of a Manager: it posts requests to all of them, counts their answers,
+// compares their clocks, lists and identities, and reports upward what happens to them ([Events]).
 //
 //	a call ── Post, Ask, AskAll ──> the queues of the nodes ── workers ──> Receive
 //	node.Health ──> onHealth ──> Events.NodeChanged

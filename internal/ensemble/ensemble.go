@@ -26,18 +26,18 @@ func (s Silence) Error() string { return "no answer within " + errs.Readable(tim
 
 // Events are what an Ensemble reports upward. The workers of the nodes call them.
 type Events interface {
-	// NodeChanged says that a node votes, stops voting, or has a warning.
+	// NodeChanged reports that a node votes, stops voting, or has a warning.
 	NodeChanged(i int, h node.Health)
-	// ClockStepped says that the clock of a node was stepped forward. It runs with the mutex
-	// of Steps held; apply runs without it.
+	// ClockStepped reports that the clock of a node was stepped forward. It runs with the mutex of Steps held; apply
+	// runs without it.
 	ClockStepped(step *Step) (apply func())
-	// Answered says that node i has answered a request, or that it will not.
+	// Answered reports that node i has answered a request, or that it will not.
 	Answered(i int, req *wire.Request, reply *wire.Reply)
-	// HandedOn says that a node has reserved a lock, which was released, for a waiter of another process.
+	// HandedOn reports that a node has reserved a released lock for a waiter of another process.
 	HandedOn(lock string)
-	// Woken says that a node has sent a message about a ticket. Any client may send such messages.
+	// Woken reports that a node has sent a message about a ticket. Any client may send such messages.
 	Woken(i int, kind wire.WakeKind, ticket, lock string)
-	// Subscribed says that the messages of a node arrive from now on.
+	// Subscribed reports that the messages of a node arrive from now on.
 	Subscribed(i int)
 }
 
@@ -174,7 +174,7 @@ func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now clock.Steady) {
 	e.AskTogether([]Posting{{Req: req, To: to}}, now)
 }
 
-// Posting is a request, and who receives the answers.
+// Posting is a request and the receiver of its answers.
 type Posting = node.Posting
 
 // AskTogether is Ask for several requests, which a node's worker finds at the same time.

@@ -23,11 +23,11 @@ type lists struct {
 	rule    *quorum.Lists
 	ids     []string // the identity that each node had last, "" before the first
 	refusal []error  // of each node, while the rule says that it refuses
-	copied  []error  // why a node is none of its own, nil if it is
+	copied  []error  // why a node isn't a node of its own, nil if it is
 	rivals  []quorum.Rivals
 	guarded bool // this client has the guard; never changes
-	// bound is why a client without the guard does not vote until then: others have the guard.
-	// boundBy is the node that has shown it.
+	// bound is why a client without the guard does not vote until boundUntil: others have the guard. boundBy is the
+	// node that has shown it.
 	bound      *wire.ConfigError
 	boundBy    int
 	boundUntil clock.Steady
@@ -120,8 +120,8 @@ func (l *lists) wake(i int) {
 	}
 }
 
-// Bind implements node.Lists. What one node shows binds the client on all of them: another one may
-// have come back empty, while a lease that it has forgotten is valid on the rest.
+// Bind implements node.Lists. What one node shows binds the client on all nodes: another node may have come back empty,
+// and have forgotten a lease that is valid on the rest.
 func (l *lists) Bind(i int, until clock.Steady, err *wire.ConfigError) {
 	l.mu.Lock()
 	if until >= l.boundUntil {
@@ -172,8 +172,8 @@ func (l *lists) Stale(i int) bool {
 	return l.rule.Stale(i, now)
 }
 
-// Announcement implements node.Lists. A client that has asked for no lease holds none, so no other client needs to know
-// which nodes it looks at.
+// Announcement implements node.Lists. A client that has not asked for a lease holds none, so no other client needs to
+// know which nodes it looks at.
 func (l *lists) Announcement(i int, runID string) *wire.Announcement {
 	l.mu.Lock()
 	used := l.rule.Used()

@@ -17,13 +17,12 @@ const (
 	// the time between two promotions. Otherwise a client could miss both promotions and
 	// count a vote of a server that is the master again, but lacks the writes between them.
 	ConfirmedFor = 1500 * time.Millisecond
-	// SettleFor is how long a client that knew the term before waits before it connects to
-	// the master of a new term. Meanwhile the old master may give votes to clients that have
-	// not learnt of the new term. A lease that moved to the new master at once would no longer
-	// be extended on the old one, and such a vote could make a second holder. After SettleFor
-	// no client counts such a vote: once a majority has named the new term, no majority
-	// confirms the old one, and a confirmation counts for ConfirmedFor only. SettleFor is 5 %
-	// longer than that, because the clocks of two clients run at different rates.
+	// SettleFor is how long a client that knew the previous term waits before it connects to the master of a new term.
+	// In that time the old master may vote for clients that have not learned of the new term. A lease that moved to the
+	// new master at once would no longer be extended on the old one, and such a vote could make a second holder. After
+	// SettleFor no client counts such a vote: once a majority has named the new term, no majority confirms the old one,
+	// and a confirmation counts for ConfirmedFor only. SettleFor is 5 % longer than that, because the clocks of two
+	// clients run at different rates.
 	SettleFor = ConfirmedFor + ConfirmedFor/20
 	// LeastWindow is the shortest window for Renews: it exceeds ConfirmedFor, so that votes
 	// are within the window as well.
@@ -48,9 +47,9 @@ type Tracker[T comparable] struct {
 	move      Move           // of the term in use
 }
 
-// Move is what a client knows of a hash slot whose keys are being moved to another server. Meanwhile single
-// keys leave the master, and a move that is taken back leaves it with the process, the data's name and the
-// epoch that it had: only a new marker tells the clients that locks may be missing.
+// Move is what a client knows of a hash slot whose keys are being moved to another server. During a move, single keys
+// leave the master. A move that is taken back leaves the master with the same process, name of the data and epoch: only
+// a new marker shows the clients that locks may be missing.
 type Move struct {
 	open   bool           // the last look showed it
 	met    bool           // keys may have left since the client's marker was written
@@ -63,7 +62,7 @@ func (t *Tracker[T]) Meet(term T, now clock.Steady) bool {
 	var none T
 	if term != t.met {
 		if t.metAt = now; t.met == none {
-			t.metAt = t.metAt.Add(-SettleFor) // this client has no lease of a term before
+			t.metAt = t.metAt.Add(-SettleFor) // this client has no lease of an earlier term
 		}
 		t.met = term
 	}
@@ -119,8 +118,8 @@ func (t *Tracker[T]) Renews(sent clock.Validity, window time.Duration) bool {
 	return sent <= t.confirmed.Add(window-window/20)
 }
 
-// Look records what the master said to a question that was asked at this instant of the validity clock: whether
-// keys leave it. It returns whether that is another answer than before.
+// Look records the master's answer to a question that was asked at this instant of the validity clock: whether keys are
+// leaving it. It returns whether the answer has changed.
 func (t *Tracker[T]) Look(open bool, asked clock.Validity) (changed bool) {
 	changed = open != t.move.open
 	t.move.open, t.move.met, t.move.looked = open, t.move.met || open, asked

@@ -13,9 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A client that had leases in the term before uses a new one when the old master gives no
-// vote any more. Otherwise its lease moves, its key at the old master ends, and a client
-// there gets the lock.
+// A client that had leases in the previous term uses a new one when the old master no longer votes. Otherwise its lease
+// moves, its key at the old master ends, and a client there gets the lock.
 func TestANewTermIsUsedWhenTheOneBeforeGivesNoVoteAnyMore(t *testing.T) {
 	var c failover.Tracker[int]
 	assert.True(t, c.Meet(7, clock.Steady(time.Hour)), "a new client has no lease of a term before")

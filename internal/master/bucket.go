@@ -10,9 +10,9 @@ import (
 // clients can count differently; a cluster grows by moving the slots of buckets to other masters.
 const Buckets = 16
 
-// bucketTags are the hash tags of the buckets' slots: each in the middle of its sixteenth of the slots (within 128 of it),
-// so that masters with equal ranges of slots have equal numbers of buckets. They must never change, nor their order, and
-// have one length.
+// bucketTags are the hash tags of the buckets' slots: each in the middle of its sixteenth of the slots (within 128 of
+// it), so that masters with equal ranges of slots have equal numbers of buckets. The tags and their order must never
+// change, and all have one length.
 var bucketTags = [Buckets]string{
 	"{qlb0}", "{ql2a}", "{ql06}", "{ql28}", "{qlb1}", "{ql43}", "{ql07}", "{ql29}",
 	"{ql79}", "{ql2c}", "{ql04}", "{qlab}", "{ql78}", "{ql2b}", "{ql05}", "{qlac}",
@@ -28,7 +28,7 @@ func IsBucket(tag string) bool { return slices.Contains(bucketTags[:], tag) }
 // of its hash tag if it has one.
 func Bucket(name string) int { return Slot(name) / (HashSlots / Buckets) }
 
-// Slot returns the hash slot of a key, which is that of its hash tag if it has one.
+// Slot returns the hash slot of a key, which is the slot of its hash tag if it has one.
 func Slot(key string) int {
 	if tag := wire.HashTag(key); tag != "" {
 		key = tag[1 : len(tag)-1]

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/failover"
 )
 
-// Cluster asks the seeds of a cluster who owns its slots: one question for the groups of all of them.
+// Cluster asks the seeds of a cluster for the owners of its slots: one question for the groups of all slots.
 type Cluster struct {
 	life   context.Context
 	voters *voters
@@ -20,7 +20,7 @@ type Cluster struct {
 	groups []*Group // whose Run has begun and not ended
 }
 
-// NewCluster returns the cluster with these seeds, which the option of each of its slots has. aside completes the
+// NewCluster returns the cluster with the seeds in o; the option of each of its slots has the same. aside completes the
 // option of a connection to a seed. Nothing is dialled before the first question; the questions end with life.
 func NewCluster(life context.Context, o *rueidis.ClientOption, nodes int, aside func(rueidis.ClientOption) rueidis.ClientOption) *Cluster {
 	c := &Cluster{life: life, voters: newSlotOwner(life, o, aside)}
@@ -28,8 +28,8 @@ func NewCluster(life context.Context, o *rueidis.ClientOption, nodes int, aside 
 	return c
 }
 
-// Run asks, until the end of life, whether the terms of the groups continue, and tells them. It must be called once, and closes
-// the connections to the seeds.
+// Run asks, until the end of life, whether the terms of the groups continue, and tells the groups. It must be called
+// once, and closes the connections to the seeds.
 func (c *Cluster) Run() {
 	defer c.voters.close()
 	tick := time.NewTicker(failover.ConfirmEvery)
@@ -44,7 +44,7 @@ func (c *Cluster) Run() {
 	}
 }
 
-// join has Run tell the group, until leave.
+// join makes Run tell the group, until leave.
 func (c *Cluster) join(g *Group) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

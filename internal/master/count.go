@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// count counts the votes for each term, and returns why each of the voters has none, or is of
-// another group than most. A voter that is listed twice has one vote.
+// count counts the votes for each term. faults has why a voter has no vote, or belongs to another group than most
+// voters. A voter that is listed twice has one vote.
 func (v *voters) count(answers []vote) (votes map[Term]int, faults []error) {
 	votes, faults = map[Term]int{}, make([]error, len(answers))
 	seen := map[string]int{}
@@ -83,8 +83,8 @@ func describe(votes map[Term]int) string {
 	return strings.Join(texts, ", ")
 }
 
-// failed returns the error for a question that no majority has answered with one voice. If no
-// majority is left without those that have to be fixed, it returns a ConfigError.
+// failed returns the error for a question that no majority has answered with one voice. If no majority is left without
+// the voters that must be fixed, it returns a ConfigError.
 func (v *voters) failed(answers []vote) error {
 	votes, faults := v.count(answers)
 	var first *wire.ConfigError

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// LookEvery is how often a client asks the owner of a slot whether keys leave it.
+// LookEvery is how often a client asks the owner of a slot whether keys are leaving it.
 const LookEvery = failover.ConfirmEvery
 
 // ErrNewTerm means that the master has just changed, and is used a little later.
@@ -42,7 +42,7 @@ type Group struct {
 	heard   heard
 }
 
-// heard has what a group has told of the last question; only the goroutine that asks uses it.
+// heard has what a group has reported after the last question; only the goroutine that asks uses it.
 type heard struct {
 	changed, over func() // as Run has them
 	unconfirmed   bool
@@ -75,8 +75,8 @@ func New(
 // Kind returns what chooses the master: "sentinel" or "slot".
 func (g *Group) Kind() string { return g.kind }
 
-// Voters returns the kind, how many Sentinels the group has, or nodes its cluster, and how many of them
-// are listed.
+// Voters returns the kind, the number of Sentinels of the group or of nodes of its cluster, and how many of these are
+// listed.
 func (g *Group) Voters() (kind string, known, listed int) {
 	if g == nil {
 		return "", 0, 0
@@ -109,7 +109,7 @@ func (g *Group) with(f func(*failover.Tracker[Term])) {
 	f(&g.terms)
 }
 
-// ask is with for a question, whose answer is false for one server.
+// ask is with for a question; the answer is false for a node that is one server.
 func (g *Group) ask(is func(*failover.Tracker[Term]) bool) (yes bool) {
 	g.with(func(t *failover.Tracker[Term]) { yes = is(t) })
 	return yes
@@ -156,9 +156,9 @@ func (g *Group) DialAgain(dial Dial) Dial {
 	}
 }
 
-// Run asks, until the node is closed, whether the term continues, and calls over when it does
-// not. It calls changed when the term is confirmed no longer, or again, or the faults have
-// changed. It must be called once, and closes the connections to the voters, unless the cluster has them.
+// Run asks, until the node is closed, whether the term continues, and calls over when it does not. It calls changed
+// when the confirmation of the term ends or returns, or the faults change. It must be called once, and closes the
+// connections to the voters, unless the cluster has them.
 func (g *Group) Run(changed, over func()) {
 	if g == nil {
 		return
@@ -201,8 +201,8 @@ func (g *Group) question() question {
 	return question{g, used, asked}
 }
 
-// answered records the answer, and returns false if the term has ended. If a dial has changed the term in
-// use since the question, that one has just been confirmed.
+// answered records the answer, and returns false if the term has ended. If a dial has changed the term in use since the
+// question, the new term has just been confirmed.
 func (q question) answered(master Term, err error) (goesOn bool) {
 	g := q.group
 	_, now := g.clock()
@@ -270,8 +270,8 @@ func (g *Group) Moved() bool { return g.ask((*failover.Tracker[Term]).Moved) }
 // Marked records that the guard has written a new marker since the last Look.
 func (g *Group) Marked() { g.with((*failover.Tracker[Term]).Marked) }
 
-// Since returns what has become of the term in which a request was sent at sent: whether it is not the one in use, and
-// whether no lease may rely on the answer, because of that, or because no majority had confirmed the term within the window.
+// Since returns whether the term of a request that was sent at sent is no longer in use, and whether no lease may rely
+// on the answer: because of that, or because no majority had confirmed the term within the window.
 func (g *Group) Since(term Term, sent clock.Validity, window time.Duration) (former, outlasted bool) {
 	g.with(func(t *failover.Tracker[Term]) {
 		former = t.Used() != term

@@ -116,7 +116,7 @@ func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
 		answers []string
 		term    Term
 		text    string // of the error
-		config  bool   // somebody has to fix it
+		config  bool   // an operator must fix it
 	}{
 		"all agree":                  {answers: []string{says("a", 7), says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
 		"one is behind":              {answers: []string{says("old", 6), says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
@@ -206,19 +206,8 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	}
 }
 
-// A client to which nobody has confirmed the term for a while counts no vote.
-// Another master may vote as soon as the guard is over, which covers the window. So what this
-// one confirms to a later request keeps no lease.
-// The answer comes from the master of a term before the one that is confirmed.
-// A keep prolongs no lease, and is sent until it is answered: an answer that did not count
-// would send it again at once.
-// The term has changed while the request was on its way: the vote is of the master before.
-// A node remembers a list until the last lease has ended that may rely on it: from a vote
-// that was sent when the registration was as old as it may be.
-// A greeting may take so long that the term is not confirmed at its end. It runs no guard then.
-// A later confirmation does not replace the guard, because the marker was not read.
-// One Sentinel, or one node of a cluster, under two addresses would be a majority alone: cut
-// off with the old master, it would confirm that one for ever.
+// One Sentinel, or one node of a cluster, under two addresses would be a majority alone: cut off with the old master,
+// it would confirm that master forever.
 func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 	sentinel := func(id string) voter {
 		return voter{master: says("a", 7), id: bulkText(id), others: sentinelsWith("x", "y", "z")}
@@ -265,7 +254,7 @@ func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 	}
 }
 
-// testFaults checks what has to be fixed at the voters, when all have answered.
+// testFaults checks what must be fixed at the voters, when all have answered.
 func testFaults(t *testing.T, g *Group, texts ...string) {
 	t.Helper()
 	g.voters.pending.Wait() // a majority does not wait for the rest
@@ -278,7 +267,7 @@ func testFaults(t *testing.T, g *Group, texts ...string) {
 	}
 }
 
-// The mistake is one, so its error is of one kind, whatever the mix.
+// It is one mistake, so its error is of one kind, whatever the mix.
 func TestVotersOfTwoGroupsAreAMistakeInTheList(t *testing.T) {
 	of := func(group, id string) voter {
 		return voter{master: says(group, 7), id: bulkText(group + id), others: sentinelsWith(group+"0", group+"9", group+map[string]string{"1": "2", "2": "1"}[id])}
@@ -333,7 +322,7 @@ func TestVotersOfTwoGroupsAreAMistakeInTheList(t *testing.T) {
 	}
 }
 
-// A majority works without the rest, which nobody would look at otherwise.
+// A majority works without the rest, so no operator would look at the rest without a report.
 func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 	good := func(id string) voter { // each knows those before it, or is known by those behind it
 		return voter{master: says("a", 7), id: bulkText(id), others: sentinelsWith(map[string][]string{"x": {}, "y": {"x"}, "z": {"x", "y"}}[id]...)}
@@ -378,7 +367,7 @@ func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 	require.ErrorContains(t, err, "0:1 and 2:1 lead to the same one of the Sentinels", "its id is enough for that")
 }
 
-// A majority answers first each time. What the slowest one says is a warning all the same.
+// A majority answers first each time. The answer of the slowest one still becomes a warning.
 func TestTheSlowestVoterIsHeardAsWell(t *testing.T) {
 	g := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7), says("a", 7), "-NOAUTH Authentication required.\r\n")
 	named := make(chan struct{})
@@ -416,8 +405,8 @@ func TestSilenceDoesNotHideWhatHasToBeFixed(t *testing.T) {
 	testFaults(t, g, "the Sentinel at 2:1 knows no master set")
 }
 
-// A step of the wall clock moves the validity clock alone. Leases move to the new master when
-// the old one no longer votes for others, which the step does not bring nearer.
+// A step of the wall clock moves the validity clock alone. Leases move to the new master when the old one no longer
+// votes for others, and the step does not bring that instant nearer.
 func TestAStepOfTheWallClockDoesNotShortenTheWaitForANewTerm(t *testing.T) {
 	validity, steady := time.Hour, time.Hour
 	g := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
@@ -472,9 +461,7 @@ func TestAVoterThatDoesNotAnswerHasOneText(t *testing.T) {
 	assert.EqualError(t, noAnswer("a:1", errors.New("refused")), "a:1: refused")
 }
 
-// Every answer of every node comes by here.
-// A health endpoint has to show it, and why.
-// A function of the user's that hangs holds up no majority, and piles nothing up.
+// A user's function that hangs holds up no majority, and piles nothing up.
 func TestAVoterThatHangsHoldsUpNoMajority(t *testing.T) {
 	g := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7), says("a", 7), says("a", 7))
 	hang := make(chan struct{})

@@ -84,7 +84,7 @@ func (a *view) identify(myself, others rueidis.RedisResult) error {
 
 const sentinelRights = "+sentinel|master, +sentinel|myid and +sentinel|sentinels"
 
-// explain adds to an error of a Sentinel which one it is, and how to fix it.
+// explain adds to an error of a Sentinel its address and the fix.
 func (s *sentinels) explain(addr string, err error) error {
 	redis, ok := rueidis.IsRedisErr(err)
 	if !ok {

@@ -43,7 +43,7 @@ func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (know view, 
 	return know, nil
 }
 
-// term returns the term in which a slot is now.
+// term returns the present term of a slot.
 func (s *slotOwner) term(know view, slot int) (Term, error) { return ownerOf(know.owners, slot) }
 
 // membersIn returns the ids in the reply to CLUSTER NODES: the id of the node which answers, and
@@ -153,8 +153,8 @@ func ownerOf(all []owned, slot int) (Term, error) {
 	return Term{}, fmt.Errorf("hash slot %d has no owner: assign it to a server, unless a failover is in progress", slot)
 }
 
-// movesAway reports whether the node that gave this reply to CLUSTER NODES is about to move the slot to another
-// one. Only its own line says that: [slot->-id].
+// movesAway reports whether the node that gave this reply to CLUSTER NODES is about to move the slot to another one.
+// Only its own line shows that: [slot->-id].
 func movesAway(text string, slot int) bool {
 	move := fmt.Sprintf("[%d->-", slot)
 	for line := range strings.Lines(text) {
@@ -166,7 +166,7 @@ func movesAway(text string, slot int) bool {
 	return false
 }
 
-// explain adds to an error of a cluster node which one it is, and how to fix it.
+// explain adds to an error of a cluster node its address and the fix.
 func (s *slotOwner) explain(addr string, err error) error {
 	redis, ok := rueidis.IsRedisErr(err)
 	if !ok {

@@ -43,19 +43,18 @@ func (a view) strange(b view) bool {
 	return a.id != "" && b.id != "" && a.unidentified == nil && b.unidentified == nil && !slices.Contains(a.peers, b.id) && !slices.Contains(b.peers, a.id)
 }
 
-// resolver asks those who choose the master of a group. Its methods are safe for
-// concurrent use.
+// resolver asks the voters that choose the master of a group. Its methods are safe for concurrent use.
 type resolver interface {
-	// ask returns what one of them knows.
+	// ask returns what one voter knows.
 	ask(ctx context.Context, client rueidis.Client) (view, error)
-	// term returns the present term by that knowledge: of this slot, if the group is the owner of one.
+	// term returns the term that this knowledge names: of this slot, if the group is the owner of one.
 	term(know view, slot int) (Term, error)
-	// explain adds to an error which one it is from, and how to fix it.
+	// explain adds to an error the voter that it comes from, and the fix.
 	explain(addr string, err error) error
 }
 
-// errSilent stands for each way in which an answer may fail to come in time, a dial that takes
-// too long as well, so that one outage has one text.
+// errSilent stands for every way in which an answer may be late, including a slow dial, so that one outage has one
+// text.
 var errSilent error = wire.Silence(askMax)
 
 // noAnswer returns the error of a voter whose answer has not come.

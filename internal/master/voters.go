@@ -13,15 +13,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// voters are those who choose the master of a group, with a connection to each.
+// voters are the servers that choose the master of a group, with a connection to each.
 type voters struct {
 	resolver
 	who   string // in the plural
 	addrs []string
 	conns []lazyClient
-	life  context.Context // of those who ask
-	// askers is how many questions may be on their way to one of them: of a node, the questions of the
-	// worker, the subscriber and RunGroup.
+	life  context.Context // of the clients that ask
+	// askers is how many questions may be on their way to one voter: from a node, the questions of the worker, the
+	// subscriber and RunGroup.
 	askers int32
 
 	mu      sync.Mutex
@@ -68,7 +68,7 @@ type answer struct {
 	err error // names the voter
 }
 
-// at returns what the answers say of a slot; it does not matter which one for Sentinels.
+// at returns the votes in the answers for a slot; for Sentinels, any slot will do.
 func (v *voters) at(slot int, answers []answer) []vote {
 	votes := make([]vote, len(answers))
 	for i, a := range answers {
@@ -77,7 +77,7 @@ func (v *voters) at(slot int, answers []answer) []vote {
 			continue
 		}
 		term, err := v.term(a.view, slot)
-		if host, port, _ := net.SplitHostPort(term.Addr); err == nil && host == "" { // a cluster node that has not learnt its own address
+		if host, port, _ := net.SplitHostPort(term.Addr); err == nil && host == "" { // a cluster node that has not learned its own address
 			host, _, _ = net.SplitHostPort(v.addrs[i])
 			term.Addr = net.JoinHostPort(host, port)
 		}
@@ -95,7 +95,7 @@ type vote struct {
 	term Term
 }
 
-// unanswered returns the answers of voters none of which has answered.
+// unanswered returns the answers before any voter has answered.
 func (v *voters) unanswered() []answer {
 	answers := make([]answer, len(v.addrs))
 	for i := range answers {
@@ -150,9 +150,8 @@ func (v *voters) question(i int) answer {
 	return a
 }
 
-// resolve returns the term that a majority of the voters names, of this slot if they are nodes of a cluster. One alone is not enough: as
-// long as it is cut off, it names the old master. Any error but a ConfigError passes by
-// itself.
+// resolve returns the term that a majority of the voters names, of this slot if they are nodes of a cluster. One voter
+// alone is not enough: as long as it is cut off, it names the old master. Any error but a ConfigError passes by itself.
 //
 // Before the first connection, resolve also waits for the others, for a moment, and refuses a
 // list that names a voter twice. Later it does not refuse such a list, and counts the voter

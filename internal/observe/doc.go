@@ -1,6 +1,5 @@
-// Package observe has what is asked about locks that others hold. It reports who has the
-// locks that have observers, by polls of all nodes. All observers of a lock share one poll, and
-// quorum.Observer decides what has changed.
+// Package observe asks about locks that others hold. It reports who has the locks that have observers, by polls of all
+// nodes. All observers of a lock share one poll, and quorum.Observer decides what has changed.
 //
 //	timer ─▶ poll ─▶ one read on each node ─▶ the answers ─▶ quorum.Observer ─▶ Deliver
 //	  ▲                                                                          │

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Why a node has not marked a lock.
+// These are the reasons why a node has not marked a lock.
 var (
 	errGone    = errors.New("the lease has already ended on this node")
 	errEndless = errors.New("the key never expires: another program has changed it")
@@ -33,10 +33,10 @@ type Lease struct {
 	Again      bool          // a majority has revoked it already
 }
 
-// Revoked is what became of a revocation.
+// Revoked is the result of a revocation.
 type Revoked struct {
 	Until  clock.Validity // from then on the lease is not valid, by the validity clock; 0 if that is not known
-	Marked int            // how many nodes do not renew it any more
+	Marked int            // how many nodes no longer renew it
 	Gone   int            // how many nodes have answered that the lease is not there
 	Errors []error        // why nodes have not marked it, by node; without Until there are some
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A page is a step of a scan. It stops a server for pageKeys short steps, and the pause behind it
-// bounds what a scan takes of the server, however many keys there are.
+// A page is a step of a scan. It stops a server for pageKeys short steps, and the pause after it bounds the load of a
+// scan, however many keys there are.
 const (
 	pageKeys  = 250
 	pagePause = 2 * time.Millisecond
@@ -53,8 +53,8 @@ func (n *Names) Pages(ctx context.Context) iter.Seq[[]string] {
 	}
 }
 
-// node scans node i. It returns false when nothing more is to be yielded. A cursor is worth nothing to
-// another server process, so the scan begins again where the node has restarted or has another master.
+// node scans node i. It returns false when nothing more is to be yielded. A cursor is worthless to another server
+// process, so the scan begins again if the node has restarted or has another master.
 func (n *Names) node(ctx context.Context, i int, seen map[string]struct{}, yield func([]string) bool) bool {
 	server, again := n.server(i), 0
 	for cursor := wire.LastPage; ; {

@@ -19,27 +19,27 @@ type Report struct {
 	Readers int            // how many hold the lock together; 0 for none
 	Waiters int            // the most tickets in the queue of a node
 	Began   clock.Validity // just before the nodes were asked, by the validity clock
-	Errors  []error        // why each node gave no answer, nil for those that did
+	Errors  []error        // why each node gave no answer, nil for nodes that did
 }
 
 // Observer gets reports of who has a lock.
 type Observer struct {
-	// Deliver takes a report. End says that none follows, because the Manager ends. Both run under
-	// the mutex of the name, and must not block.
+	// Deliver takes a report. End reports that none follows, because the Manager ends. Both run under the mutex of the
+	// name, and must not block.
 	Deliver func(*Report)
 	End     func()
 
 	served bool // it has had a report
 }
 
-// leastPause is between two polls at least, however soon a holder's keys end: another program may
-// set a lock for a millisecond, again and again.
+// leastPause is the least time between two polls, however soon a holder's keys end: another program may set a lock for
+// a millisecond, again and again.
 const leastPause = 50 * time.Millisecond
 
 // errOlder is why the answer of a node that names a holder does not count.
 var errOlder = errors.New("the current holder has a smaller token than an earlier one: the nodes may have lost data")
 
-// Observers finds those who observe a lock.
+// Observers finds the observers of a lock.
 type Observers struct {
 	ensemble *ensemble.Ensemble
 	every    time.Duration // between two polls
@@ -72,7 +72,7 @@ type watch struct {
 	timer     *time.Timer
 }
 
-// Add has o get the reports of a lock. It returns false after Close.
+// Add makes o get the reports of a lock. It returns false after Close.
 func (s *Observers) Add(key string, o *Observer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (w *watch) tick() {
 	}
 }
 
-// Sights returns what the answers to a read say about the lock, and which nodes have answered.
+// Sights returns what the answers to a read show of the lock, and which nodes have answered.
 func Sights(answers *ensemble.Answers) (sights []quorum.Sight, answered quorum.Set) {
 	sights = make([]quorum.Sight, len(answers.Replies))
 	for i := range answers.Replies {
@@ -170,8 +170,8 @@ func Sights(answers *ensemble.Answers) (sights []quorum.Sight, answered quorum.S
 	return sights, answered
 }
 
-// sight returns what an answer says about keys that live from the question on. All readers of a lock count as one
-// owner, and the register shows their token.
+// sight returns what an answer shows of keys that live from the question on. All readers of a lock count as one owner,
+// and the register shows their token.
 func sight(asked clock.Validity, reply *wire.Reply) quorum.Sight {
 	if reply.Free() {
 		return quorum.Sight{}
@@ -209,7 +209,7 @@ func (w *watch) deliver(o *Observer) {
 }
 
 // schedule sets the time of the next poll: after the interval, or when the holder's keys end. A node has counted their
-// time from the arrival of the question on, so what the last poll took comes on top. w.mu is held.
+// time from the arrival of the question on, so the duration of the last poll is added. w.mu is held.
 func (w *watch) schedule(polledAt clock.Validity) {
 	next, now := polledAt.Add(w.of.every), w.of.clock().Now()
 	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > polledAt {
