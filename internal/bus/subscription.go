@@ -7,7 +7,7 @@ import (
 
 // Subscription is a reader's part of a Bus.
 type Subscription[E any] struct {
-	// events has the capacity given to Add. Put drops from it what gives way. Closed by end.
+	// events has the capacity given to Add. put drops events that give way from it. Closed by end.
 	events  chan E
 	wants   func(E) bool // nil for all
 	dropped atomic.Uint64

@@ -76,7 +76,7 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 	for i := range a.kept.All() {
 		a.req.MadeElsewhere(i)
 	}
-	if unheard != 0 && a.req.Lean() { // what before asked for in the lean way may yet make a lock that is no vote
+	if unheard != 0 && a.req.Lean() { // what before asked for in the lean way may still make a lock that isn't a vote
 		a.req.MarkUnproven(uint32(unheard))
 	}
 	return a
@@ -110,7 +110,7 @@ func (a *attempt) unref() {
 		return
 	}
 	if a.lock == nil {
-		return // its release may still wait for a node, and looks what that has answered
+		return // its release may still wait for a node, and looks at the node's answer
 	}
 	a.lock.Answered()
 	if a.raise != nil {

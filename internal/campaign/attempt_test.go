@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A raise is a vote for the token. A missing answer and a refusal are no votes.
+// A raise is a vote for the token. A missing answer and a refusal are not votes.
 func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		reply wire.Reply
@@ -35,8 +35,8 @@ func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 	}
 }
 
-// Late answers of nodes, and those to raises, find the attempt by a pointer. The attempt must
-// not be reused while any of them can still arrive.
+// Late answers of nodes, and answers to raises, find the attempt by a pointer. The attempt must not be reused while any
+// of them can still arrive.
 func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	s := idle(1)
 	by := &caller{}
@@ -69,8 +69,8 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	assert.True(t, inUse(a), "the release of a failed attempt looks at its request")
 }
 
-// A majority has granted the lock, and the lease would be of no use. These nodes have not failed, but
-// the caller has to learn why their votes do not count.
+// A majority has granted the lock, and the lease would be of no use. These nodes have not failed, but the caller must
+// learn why their votes do not count.
 func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
 	won := func(s *Campaigns, c *Campaign) *Failure {
 		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)

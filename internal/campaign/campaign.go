@@ -57,7 +57,7 @@ func (c *Campaign) waiter(notBefore clock.Validity, enqueued bool) quorum.Waiter
 	return w
 }
 
-// Restart has the next attempt begin at an instant, when the call's turn in this process has come.
+// Restart makes the next attempt begin at an instant, when the call's turn in this process has come.
 func (c *Campaign) Restart(notBefore clock.Validity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,8 +73,8 @@ func (c *Campaign) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 }
 
-// Enrol has the nodes wake a call that waits for them alone, because it may get the lock together with others. Its next
-// attempt begins when it would have begun.
+// Enrol makes the nodes wake a call that waits for them alone, because it may get the lock together with others. The
+// time of its next attempt stays.
 func (c *Campaign) Enrol() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *Campaign) restart(notBefore clock.Validity, enqueued bool) {
 	c.machine = quorum.NewWaiter(c.waiter(notBefore, enqueued))
 }
 
-// Subscribe has the nodes wake this process from now on, because the call has met contention.
+// Subscribe makes the nodes wake this process from now on, because the call has met contention.
 func (c *Campaign) Subscribe() { c.of.subscribe() }
 
 // Sleep waits until an attempt is due. It returns false when the caller's wait or the Manager
@@ -306,7 +306,7 @@ func (c *Campaign) wake(i int, what quorum.WakeUp, rank, slot int) quorum.Reacti
 	return reaction
 }
 
-// ring says that the time of the next attempt has changed.
+// ring reports that the time of the next attempt has changed.
 func (c *Campaign) ring() {
 	select {
 	case c.bell <- struct{}{}:

@@ -26,7 +26,7 @@ type Call struct {
 	Terms       *config.Terms
 	Once        bool   // it asks once, as TryAcquire does
 	Kind        Kind   // nil for Exclusive
-	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
+	TraceParent string // of the call's span, for callers that wait behind the lock; "" for none
 	Caller      Caller
 }
 
@@ -52,7 +52,7 @@ type Kind interface {
 	key(c *Campaign) string
 	// named records that a message of node i has named a slot; -1 if it has not.
 	named(i, slot int)
-	// mark appends what a ticket says of the kind.
+	// mark appends the part of a ticket that shows the kind.
 	mark(ticket []byte) []byte
 	// sure reports whether only a majority of messages is a reason to ask.
 	sure() bool
@@ -75,8 +75,8 @@ type Kind interface {
 	// undo returns the request that releases what an attempt has made, after it has failed.
 	undo(a *attempt, update wire.TicketUpdate, expires clock.Steady) *wire.Request
 
-	// record has a lock that was won remember its ticket. others are the nodes that have not granted it, and
-	// reserved those that may have reserved it. It returns the nodes that takeUp must know. It needs no mutex.
+	// record makes a lock that was won remember its ticket. others are the nodes that have not granted it, and reserved
+	// the nodes that may have reserved it. It returns the nodes that takeUp must know. It needs no mutex.
 	record(l *hold.Lock, ticket string, others, reserved quorum.Set) quorum.Set
 	// takeUp uses the reservations on nodes that have refused a lock that was won. It needs no mutex.
 	takeUp(c *Campaign, l *hold.Lock, refused quorum.Set)
@@ -124,7 +124,7 @@ func New(c *Config) *Campaigns {
 // Contended reports whether this process has met contention.
 func (s *Campaigns) Contended() bool { return s.contended.Load() }
 
-// Voted returns the nodes that have ever granted a name to this client, or refused it for another's sake.
+// Voted returns the nodes that have ever granted a name to this client, or refused it because of another owner.
 func (s *Campaigns) Voted() quorum.Set { return quorum.Set(s.voted.Load()) }
 
 // subscribe makes the nodes wake this process from now on, because there is contention.
@@ -254,10 +254,9 @@ func (s *Campaigns) mayLock(key string) bool {
 	return ours && config.CheckName(name) == nil
 }
 
-// unused handles a reservation for a ticket that no waiter uses any more. A lock of this process
-// takes it, which makes it one more vote. Otherwise the next waiter gets it; that request never
-// touches a lease. The node drops the request when it has enough of them: the reservation ends
-// with the grace.
+// unused handles a reservation for a ticket that no waiter uses any longer. A lock of this process takes it, which
+// makes it one more vote. Otherwise the next waiter gets it; that request never touches a lease. The node drops the
+// request when it has enough of them: the reservation ends with the grace.
 func (s *Campaigns) unused(i int, key, ticket string) {
 	if l := s.locks.Find(key); l != nil && !l.Over() {
 		l.TakeReservations(quorum.Set(0).With(i))

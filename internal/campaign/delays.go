@@ -66,7 +66,7 @@ func (d *Delays) Next() time.Duration {
 	return a.delay
 }
 
-// answer waits for the answer. After it has waited for nothing once, it waits no more.
+// answer waits for the answer. After one wait without an answer, it does not wait again.
 func (d *Delays) answer() (a answer, ok bool) {
 	patience := backoffPatience
 	if d.hangs {

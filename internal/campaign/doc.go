@@ -13,8 +13,8 @@
 // the nodes; quorum.Ballot decides whether an attempt has won. A message of a node may make an
 // attempt due at once: Campaigns finds the Campaign by its ticket.
 //
-// A Kind says what the call asks for: an exclusive lease, a shared one, a permit, or one that was
-// detached. Campaign and attempt do not know which of them they have.
+// A Kind is what the call asks for: an exclusive lease, a shared one, a permit, or a lease that was detached. Campaign
+// and attempt do not know which kind they have.
 //
 // Goroutines: one for each question to a user's backoff (delays.go); one that hangs is left behind.
 // Otherwise a call runs in its caller's goroutine, and the workers of the nodes deliver answers
@@ -23,6 +23,6 @@
 // Mutexes, in the order in which they are taken: an attempt, a Campaign, then the mutexes of
 // package hold, then Campaigns. No code of a user runs under them.
 //
-// This room makes no error of the library: a Failure is data. It knows nothing about the other
-// callers of its process: package queue does.
+// This package makes no error of the library: a Failure is data. It knows nothing about the other callers of its
+// process: package queue does.
 package campaign

@@ -29,8 +29,8 @@ type Failure struct {
 	// Blank.
 	Value string
 	Blank bool // another program's lock, whose value is empty
-	// Readers is how many readers have that lock together, and Value is the value of one of them; 0 for a
-	// writer's.
+	// Readers is how many readers have that lock together, and Value is the value of one of them; 0 for a writer's
+	// lock.
 	Readers int
 	// RetryAfter is when a majority of the nodes could be free (Held) or could vote (NoQuorum); 0
 	// if that is not known.
@@ -43,8 +43,8 @@ type Failure struct {
 	TooFewAnswered bool // the nodes that have not failed are too few for a quorum
 }
 
-// Misconfigured reports whether no quorum comes back without an operator. hopeless means that no repair
-// is to be expected either: the list of nodes is wrong, or too many nodes have never voted for this client.
+// Misconfigured reports whether no quorum returns without an operator. hopeless means that no repair can be expected
+// either: the list of nodes is wrong, or too many nodes have never voted for this client.
 func (f *Failure) Misconfigured(nodes int, voted quorum.Set) (misconfigured, hopeless bool) {
 	broken, never := 0, 0
 	for i, err := range f.Errors {
@@ -104,8 +104,8 @@ func remaining(refusals []refusal, now clock.Validity) []quorum.Refusal {
 	return all
 }
 
-// holder returns the value that most refusals name, and of how many readers it is one, by the node
-// that shows most. named is false if no lease has it.
+// holder returns the value that most refusals name, and how many readers have that lock, by the node that shows most.
+// named is false if no lease has it.
 func holder(refusals []refusal) (best string, readers int, named bool) {
 	votes := 0
 	for _, r := range refusals {

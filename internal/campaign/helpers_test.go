@@ -54,7 +54,7 @@ func begin(s *Campaigns, by *caller) *Campaign {
 	return c
 }
 
-// caller is a Caller that queues behind nobody.
+// caller is a Caller without a queue.
 type caller struct{ lock *hold.Lock }
 
 func (c *caller) Open() (*hold.Lock, hold.Tenant) {
@@ -64,7 +64,7 @@ func (c *caller) Open() (*hold.Lock, hold.Tenant) {
 
 func (*caller) Queue() hold.Queue { return nil }
 
-// lease is a Tenant that nobody asks.
+// lease is a Tenant that ignores its events.
 type lease struct{}
 
 func (lease) Report(hold.Event) {}

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A node that was asked in the lean way may make a lock later which is no vote, and would answer the same owner value as if it were one.
+// A node that was asked in the lean way may later make a lock that isn't a vote, and would answer as if it were one.
 func TestAnAttemptThatKeepsVotesHasLocksThatAreNoVotesMadeAnew(t *testing.T) {
 	for status, anew := range map[wire.Status]bool{0: true, wire.Unknown: true, wire.NotApplied: false, wire.Taken: false} { // 0: no answer yet
 		s := idle(5)

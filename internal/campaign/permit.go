@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Permit is one of limit permits: an exclusive lease on a slot of the name. The value is of one campaign.
+// Permit is one of limit permits: an exclusive lease on a slot of the name. The Kind belongs to one campaign.
 func Permit(limit int) Kind { return &permit{limit: limit} }
 
 type permit struct {
@@ -49,8 +49,8 @@ func (p *permit) acquisition(of wire.Acquisition) wire.Acquisition {
 	return of
 }
 
-// refused understands a slot that is free, and kept for waiters that were let in: the next one asks again when their
-// rights end, and the others are woken then. A waiter that is not in the queue has been let in itself.
+// refused handles a slot that is free and kept for waiters that were let in: the next one asks again when their rights
+// end, and the others are woken then. A waiter that is not in the queue has been let in itself.
 func (*permit) refused(r refusal, reply *wire.Reply, ticket bool) refusal {
 	if reply.Held == "" {
 		r.vacant, r.Stranger, r.Reserved = true, false, r.Position == 0
@@ -62,8 +62,8 @@ func (*permit) refused(r refusal, reply *wire.Reply, ticket bool) refusal {
 	return r
 }
 
-// elsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
-// that is free. For the machine both are one attempt.
+// elsewhere begins an attempt for another slot, if the nodes have refused the previous one and named a free one. For
+// the machine both are one attempt.
 func (p *permit) elsewhere(c *Campaign, a *attempt, f *Failure) bool {
 	if f.Reason != Held || c.Wait.Err() != nil || c.of.ending() {
 		return false
@@ -109,7 +109,7 @@ func (*permit) record(l *hold.Lock, ticket string, others, _ quorum.Set) quorum.
 	return others
 }
 
-// takeUp asks for the slot again, also without a ticket: most likely its last holder's release was on its way, and
+// takeUp asks for the slot again, even without a ticket: most likely its last holder's release was on its way, and
 // while a node shows the slot as free, others ask for it without success. The rights to other slots pass on.
 func (*permit) takeUp(c *Campaign, l *hold.Lock, refused quorum.Set) {
 	l.TakeReservations(refused)

@@ -25,8 +25,8 @@ func (r resumed) acquisition(of wire.Acquisition) wire.Acquisition {
 	return of
 }
 
-// result leaves the refusals by other calls that resume the lease: only those may give way. The other nodes no longer
-// have what the handle names, and count as failed.
+// result keeps only the refusals by other calls that resume the lease: only these may give way. The other nodes no
+// longer have what the handle names, and count as failed.
 func (r resumed) result(a *attempt, result *quorum.AttemptResult) {
 	for i, refusal := range a.votes.refusals {
 		if refusal.value == "" || refusal.Owner == r.from || wire.ParseValue(refusal.value).Detached {
@@ -45,7 +45,7 @@ func (r resumed) undo(a *attempt, update wire.TicketUpdate, expires clock.Steady
 	return wire.NewBack(a.key, a.value, r.from, &a.req, expires)
 }
 
-// passedBy deletes the lock that was detached, where its lease was resumed without these nodes: its handle is used up.
+// passedBy deletes the detached lock on nodes without which its lease was resumed: its handle is used up.
 func (r resumed) passedBy(c *Campaign, nodes quorum.Set) {
 	_, now := c.of.clock.Both()
 	c.of.ensemble.PostTo(nodes, wire.NewDrop(c.Key, r.from, now.Add(c.Terms.TTL+c.Terms.LockDelay)), ensemble.Nobody{})

@@ -46,5 +46,5 @@ func (shared) entry(a *attempt) wire.Entry {
 	return wire.Entry{Lock: a.key, Value: a.value, Shared: true}
 }
 
-// result shows no owner: what refuses a reader is a writer's, or becomes readers'.
+// result shows no owner: a lock that refuses a reader is a writer's, or becomes the readers'.
 func (shared) result(_ *attempt, r *quorum.AttemptResult) { r.Owner = wire.Nobody }

@@ -44,8 +44,7 @@ func TestATicketSaysForWhatItWaits(t *testing.T) {
 	}
 }
 
-// Of a reader and writers that ask at one instant, the reader comes first, because they see no owner
-// value of it.
+// If a reader and writers ask at one instant, the reader comes first, because the writers see no owner value of it.
 func TestAReaderComesFirstInATie(t *testing.T) {
 	for kind, keeps := range map[Kind]bool{Shared(""): true, Exclusive: false} {
 		s := idle(3)

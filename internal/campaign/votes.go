@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Why a node counts for nothing in an attempt.
+// These are the reasons why a node does not count in an attempt.
 var (
 	// errNotAwaited is the error of a node whose answer could not have changed the outcome.
 	errNotAwaited = errors.New("answer not awaited: the other nodes had already decided")

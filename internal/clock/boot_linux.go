@@ -16,9 +16,8 @@ const (
 // bootTime returns the time since boot, suspends included.
 func bootTime() (time.Duration, bool) { return getTime(clockBoottime) }
 
-// trusted reports whether the runtime's clock is the system's. It is not inside a
-// testing/synctest bubble: there time.Now is faked, and a raw clock would run on between
-// two instants of the bubble.
+// trusted reports whether the runtime's clock is the system's. It is not inside a testing/synctest bubble: there
+// time.Now is faked, and a raw clock would continue between two instants of the bubble.
 func trusted() bool {
 	wall, ok := getTime(clockRealtime)
 	return ok && (wall-time.Duration(time.Now().UnixNano())).Abs() < time.Minute

@@ -2,9 +2,9 @@ package clock
 
 import "time"
 
-// Validity is an instant by which leases are timed, since the origin of a [Clock]; zero is free
-// for "never" or "none". It and Steady are types of their own, so what mixes the two does not
-// compile: [time.Duration] is for the time between two instants of one clock.
+// Validity is an instant by which leases are timed, since the origin of a [Clock]; zero is free for "never" or "none".
+// It and Steady are types of their own, so code that mixes the two does not compile: [time.Duration] is for the time
+// between two instants of one clock.
 type Validity time.Duration
 
 // Steady is an instant by which the clocks of nodes are measured, since the origin of a [Clock];

@@ -80,9 +80,9 @@ func (o *Offset) Width() time.Duration { return o.best.width }
 // there was none.
 func (o *Offset) At() Steady { return o.best.at }
 
-// Late returns by how much at least the way back of a reading, which is received now, took longer than the
-// way back of the sharpest one; 0 before the first reading. A node that is slow to answer makes no reading late: it
-// reads its clock when it answers.
+// Late returns the least time by which the way back of a reading, which is received now, took longer than the way back
+// of the sharpest one; 0 before the first reading. A node that is slow to answer makes no reading late: it reads its
+// clock when it answers.
 func (o *Offset) Late(nodeClock time.Duration, received Steady) time.Duration {
 	if !o.Known() {
 		return 0

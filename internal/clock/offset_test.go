@@ -115,7 +115,7 @@ type nodeClock struct {
 	ahead time.Duration // the true difference
 }
 
-// advance lets the steady clock go on by d.
+// advance moves the steady clock forward by d.
 func (c *nodeClock) advance(d time.Duration) {
 	rate := (2*c.rng.Float64() - 1) * c.bound
 	if c.rng.IntN(3) == 0 {
@@ -336,7 +336,7 @@ func TestAStepThatClientAndNodeMakeTogetherIsFound(t *testing.T) {
 	}
 }
 
-// The node's clock and the steady clock go on while the client's machine sleeps.
+// The node's clock and the steady clock continue while the client's machine sleeps.
 func TestASuspendOfTheClientIsNoStepOfANode(t *testing.T) {
 	r := Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 	c := at(&r)
@@ -352,8 +352,7 @@ func TestASuspendOfTheClientIsNoStepOfANode(t *testing.T) {
 	}
 }
 
-// A node may answer anything. No answer may turn a step forward, which the client has to
-// notice, into a step back.
+// A node may answer anything. No answer may turn a step forward, which the client must notice, into a step back.
 func TestAReadingBeyondAllTimeIsAStepLikeAnyOther(t *testing.T) {
 	for _, far := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, math.MinInt64, -1, 0} {
 		o := NewOffset(0.01)

@@ -72,9 +72,8 @@ func TestJumpsAddUp(t *testing.T) {
 	}
 }
 
-// With the system's clocks, a look reads CLOCK_BOOTTIME only when the wall clock
-// disagrees or the tick is over. That finds every suspend at once, except one that the
-// wall clock hides; that one is found after a tick.
+// With the system's clocks, a look reads CLOCK_BOOTTIME only when the wall clock disagrees or the tick has ended. That
+// finds every suspend at once, except one that the wall clock hides; that one is found after a tick.
 func TestASuspendThatTheWallClockHidesIsFoundWithinATick(t *testing.T) {
 	for _, wall := range []time.Duration{0, time.Hour, -time.Hour} {
 		r := Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}

@@ -1,4 +1,4 @@
-// Package errs has what errors of several causes and errors with durations are made of.
+// Package errs makes errors with several causes and errors with durations.
 package errs
 
 import (
@@ -36,8 +36,8 @@ func (e *several) Unwrap() []error { return e.errs }
 // Several returns an error with this text that is all of errs.
 func Several(text string, errs ...error) error { return &several{text: text, errs: errs} }
 
-// Ended returns an error that is err, if there is one, and the end of ctx. It is ctx.Err() and
-// its cause, or the cause alone if that wraps ctx.Err(). what says what ended with ctx.
+// Ended returns an error that is err, if there is one, and the end of ctx. It is ctx.Err() and its cause, or the cause
+// alone if that wraps ctx.Err(). what names what ended with ctx.
 func Ended(ctx context.Context, err error, what string) error {
 	errs := []error{ctx.Err()}
 	text := what + ": " + ctx.Err().Error()

@@ -1,5 +1,5 @@
-// Package otel has what speaks OpenTelemetry below the root: the instruments of a Manager, which are
-// a user's code, with what is measured for them, and the text of a span in a lock's value.
+// Package otel has the OpenTelemetry parts below the root: the instruments of a Manager, which are a user's code, the
+// measurements for them, and the text of a span in a lock's value.
 package otel
 
 import (
@@ -159,9 +159,8 @@ func addressOf(addr string) []attribute.KeyValue {
 	return attrs
 }
 
-// operationAttributes returns the attributes of the answer of one node. A refusal,
-// because another owner has the lock, is an answer and no error; a missing answer is an
-// error.
+// operationAttributes returns the attributes of the answer of one node. A refusal, because another owner has the lock,
+// is an answer and not an error; a missing answer is an error.
 func operationAttributes(address []attribute.KeyValue, kind wire.Kind, status wire.Status) metric.MeasurementOption {
 	attrs := append([]attribute.KeyValue{attrOp.String(kind.String()), AttrOutcome.String(status.String())}, address...)
 	switch status {

@@ -12,7 +12,7 @@ import (
 // ones replace the oldest.
 const maxNotes = 128
 
-// Notes are events and links for the end of a span: until then no code of a user's runs.
+// Notes are events and links for the end of a span: until then no user code runs.
 type Notes struct {
 	links  []trace.Link
 	events []event

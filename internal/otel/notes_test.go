@@ -28,7 +28,7 @@ func (r *recorded) AddEvent(name string, opts ...trace.EventOption) {
 	r.events, r.times = append(r.events, name), append(r.times, config.Timestamp())
 }
 
-// A call that waits for hours has many events, and few links: those that say behind whom it waited.
+// A call that waits for hours has many events, and few links, which show what it waited behind.
 func TestLaterEventsReplaceOlderEventsAndNoLink(t *testing.T) {
 	var notes otel.Notes
 	holder := attribute.String("quorumlock.holder", "checkout")

@@ -10,8 +10,8 @@ func TraceParent(sc trace.SpanContext) string {
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + sc.TraceFlags().String()
 }
 
-// ParseTraceParent parses that text: version 00 of the W3C header, or a later version that begins in
-// the same way.
+// ParseTraceParent parses a text of TraceParent: version 00 of the W3C header, or a later version that begins in the
+// same way.
 func ParseTraceParent(text string) (trace.SpanContext, bool) {
 	const size = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 	if len(text) < size || text[2] != '-' || text[35] != '-' || text[52] != '-' || text[:2] == "ff" {

@@ -2,8 +2,8 @@ package report
 
 import "sync"
 
-// outboxSize is how many values wait for the reporter at most: 1 MiB, and 60 ms of a Manager that
-// 512 callers keep busy.
+// outboxSize is the largest number of values that wait for the reporter: 1 MiB, and 60 ms of a Manager that 512 callers
+// keep busy.
 const outboxSize = 16384
 
 // Outbox holds measurements until the reporter takes them: values V of histograms, and changes of
