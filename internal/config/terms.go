@@ -39,7 +39,7 @@ type Call struct {
 	Kind Kind
 }
 
-// Wait says what a call waits for, and how long.
+// Wait is what a call waits for, and how long.
 type Wait struct {
 	Set      bool
 	Most     time.Duration

@@ -41,7 +41,7 @@ func (l *Lock) giveBack(t Tenant, e Ending) (*ensemble.Answers, bool) {
 
 // Vacate is End for keys that are deleted, without what follows. If the lock has no Queue, it ends as well, and the
 // caller frees it. Otherwise the lock stays, and the Queue decides by its state what becomes of it. Settled tells the
-// lease whether the nodes deny it: from the Return, or if no node is asked any more, at a Pass or at the end of the
+// lease whether the nodes deny it: from the Return, or if no node is asked, at a Pass or at the end of the
 // lock.
 func (l *Lock) Vacate(t Tenant, e Ending) (queue Queue, state quorum.Hold, ok bool) {
 	l.mu.Lock()
@@ -98,7 +98,7 @@ func (l *Lock) endKeeping(t Tenant, e Ending) (ok bool) {
 	return ok
 }
 
-// detach makes the nodes keep the keys for another process. The pending answers are those of all nodes: a request that
+// detach makes the nodes keep the keys for another process. It returns the answers of all nodes: a request that
 // ran later would mark the lock after another process has resumed it.
 func (l *Lock) detach(keep time.Duration) *ensemble.Answers {
 	e := l.of.ensemble

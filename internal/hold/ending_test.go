@@ -259,7 +259,7 @@ func (o *operations) record(command []string) bool {
 	}
 	keys, _ := strconv.Atoi(command[2])
 	args := command[3+keys:]
-	lean := keys < 6 // the usual script has five keys, plus those of the locks
+	lean := keys < 6 // the usual script has five keys, plus the keys of the locks
 	if !lean {
 		args = args[6:] // of the whole call
 	}

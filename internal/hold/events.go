@@ -44,7 +44,7 @@ const (
 type Ending struct {
 	What What          // Released, with Detached if another process resumes the lease; Lost, which the machine finds
 	Keys Keys          // with Lost they are Delayed
-	Keep time.Duration // with Detached: for how long each node keeps the keys, from the arrival of its request
+	Keep time.Duration // with Detached: how long each node keeps the keys, from the arrival of its request
 }
 
 // What is a set of things that have happened.

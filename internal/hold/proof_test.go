@@ -172,7 +172,7 @@ func TestACheckMintsAnEvenTokenAboveTheLast(t *testing.T) {
 }
 
 // A node that reserves the lock for a waiter has lost our key. The key is restored; the
-// reservation is no sign that another client holds the lock.
+// reservation is not a sign that another client holds the lock.
 func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	p := idle(3)
 	l, _ := p.open(t, p.grant(hour(3)))

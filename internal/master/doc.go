@@ -1,4 +1,4 @@
-// Package master finds the master of a failover group: a master, and replicas of which one may
+// Package master finds the master of a failover group: a master, and replicas, one of which may
 // take its place. It asks the Sentinels of a master set, or nodes of a cluster, and follows the
 // majority of their answers.
 //

@@ -35,7 +35,7 @@
 //	subscriber  the wake-ups, over a connection of its own
 //	trunk       the connection that nodes of a cluster share (share, trunkClient)
 //
-// The messages are those of internal/wire. internal/master finds the server of a failover group.
+// The messages are defined in internal/wire. internal/master finds the server of a failover group.
 //
 // # Goroutines and locks
 //

@@ -34,7 +34,7 @@ func (tr *traffic) ask(req *wire.Request) (r wire.Reply, scripts []string) {
 	return r, scripts
 }
 
-// isNear has the node see a short round trip, however busy the machine is.
+// isNear makes the node see a short round trip, however busy the machine is.
 func (tr *traffic) isNear() {
 	tr.t.Helper()
 	require.Eventually(tr.t, func() bool {

@@ -31,7 +31,7 @@ type Node struct {
 	health     atomic.Pointer[Health] // the worker's last report
 
 	checkNow atomic.Bool // an urgent check: greet again after the queued requests
-	listNow  atomic.Bool // the list of nodes may have to be registered again
+	listNow  atomic.Bool // the list of nodes may need to be registered again
 
 	// Only the worker uses the rest.
 	along       bool   // a check goes out behind the batch

@@ -32,7 +32,7 @@ type orphan struct {
 	wakes    atomic.Int64  // published to us by the node
 }
 
-// orphanKinds has the requests that make the lock p:job for ownerA.
+// orphanKinds are the requests that make the lock p:job for ownerA.
 var orphanKinds = map[string]func(notAfter time.Duration) *wire.Request{
 	"acquire": func(notAfter time.Duration) *wire.Request {
 		return acquisition("p:job", ownerA, notAfter, func(a *wire.Acquisition) { a.KeyTTL = "60000" })

@@ -62,7 +62,7 @@ func (c *crowd) post(i int, req *wire.Request, to Receiver) {
 	c.serve(i)
 }
 
-// serve has a node take a batch, and answers it after the time that the batch takes.
+// serve makes a node take a batch, and answers it after the time that the batch takes.
 func (c *crowd) serve(i int) {
 	n := c.nodes[i]
 	if c.busy[i] {

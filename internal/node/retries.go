@@ -26,7 +26,7 @@ type orphan struct {
 	again clock.Mono // the earliest instant to repeat a release that was answered before void
 }
 
-// add adds the locks of a request whose answer will not come any more.
+// add adds the locks of a request whose answer will no longer come.
 func (o *orphans) add(req *wire.Request, one orphan) {
 	req.Creates(func(owner string) {
 		if *o == nil {

@@ -184,7 +184,7 @@ func TestAServerThatDoesNotAnswerLosesItsSharedConnection(t *testing.T) {
 	s.await("one connection", func() bool { return s.connections() == 1 })
 }
 
-// The scripts of a trunk that could not load them are loaded by the greeting, which says what is wrong.
+// If a trunk could not load the scripts, the greeting loads them, and reports what is wrong.
 func TestADialThatFailsConcernsEachNodeThatWaitsForIt(t *testing.T) {
 	s := newSharers(t)
 	s.server.Kill()

@@ -27,7 +27,7 @@ type Names struct {
 	ensemble *ensemble.Ensemble
 	Timeout  func() time.Duration // of a page
 
-	Scanned  int     // nodes of which all keys were looked at; read after Pages
+	Scanned  int     // nodes whose keys were all looked at; read after Pages
 	Problems []error // of the others, by node; read after Pages
 }
 

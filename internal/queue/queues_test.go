@@ -29,7 +29,7 @@ func TestALockThatIsLostWhileItsQueueIsAttachedHoldsUpNoCaller(t *testing.T) {
 	r := idle(t, h)
 	l, _ := r.open(hour(), nil)
 	told := make(chan struct{})
-	h.before(func() { // the first instant that a queue needs is that of its lock
+	h.before(func() { // the first instant that a queue needs is its lock's
 		h.move(2 * time.Hour)
 		go func() {
 			defer close(told)

@@ -143,7 +143,7 @@ func (m *Machine) overtakes(e earlier, in Input) bool {
 	return e.terms.TTL < m.termsOf(&in).TTL && in.Since > m.born && in.At < e.runsUntil(in.Since)
 }
 
-// runsUntil returns until when one of these requests may run, if it was sent over a connection from before since: a
+// runsUntil returns how long one of these requests may run, if it was sent over a connection from before since: a
 // node runs no renewal that is older than its TTL.
 func (e *earlier) runsUntil(since clock.Validity) clock.Validity {
 	return min(e.until.Add(settled), since).Add(e.terms.TTL + e.terms.Drift + clockError)

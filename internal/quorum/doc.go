@@ -1,5 +1,5 @@
 // Package quorum makes every decision of the lock and does nothing else. It decides
-// whether an attempt has won, which fencing token it gets, until when a lease is
+// whether an attempt has won, which fencing token it gets, how long a lease is
 // valid, and when to renew, heal or end it.
 //
 // Every decision is a function of (state, input, now). The package reads no clock,

@@ -41,7 +41,7 @@ func (d *dumbLease) ask(now time.Duration, t quorum.Terms) {
 	}
 }
 
-// confirm records until when a node has the key. Any of the requests that were sent later, or that may run later, may
+// confirm records how long a node has the key. Any of the requests that were sent later, or that may run later, may
 // have shortened it.
 func (d *dumbLease) confirm(in quorum.Input) {
 	sent := time.Duration(in.At)
@@ -73,7 +73,7 @@ func (d *dumbLease) runsAfter(k int, in quorum.Input) bool {
 	return t.TTL < d.of(in).TTL && since > d.since && time.Duration(in.At) < lastSent+t.TTL+t.Drift+time.Second && !d.forgotten(k)
 }
 
-// forgotten reports whether, at a later change, no request for d.asks[k] could run any more.
+// forgotten reports whether, at a later change, no request for d.asks[k] could still run.
 func (d *dumbLease) forgotten(k int) bool {
 	t := d.asks[k].terms
 	for _, later := range d.asks[k+1:] {

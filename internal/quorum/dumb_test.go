@@ -45,7 +45,7 @@ func dumbTally(answers []int) quorum.Outcome {
 	always := map[quorum.Outcome]bool{quorum.OutcomeWon: true, quorum.OutcomeHeld: true, quorum.OutcomeNoQuorum: true, quorum.OutcomeSplit: true}
 	futures(answers, func(full []int) {
 		won := count(full, granted) >= q
-		held := n-count(full, taken) < q      // the others are no majority
+		held := n-count(full, taken) < q      // the others are not a majority
 		noQuorum := n-count(full, failed) < q // likewise
 		always[quorum.OutcomeWon] = always[quorum.OutcomeWon] && won
 		always[quorum.OutcomeHeld] = always[quorum.OutcomeHeld] && held

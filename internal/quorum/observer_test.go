@@ -64,7 +64,7 @@ func TestAnObserverGetsWhatAMajoritySays(t *testing.T) {
 		{[]string{"a7", "b9", "-"}, "nobody"}, // two that ask at once
 		{[]string{"a7", "a7", "b9", "b9", "?"}, "no change"},
 		{[]string{"a7", "b9", "-", "-", "?"}, "nobody"},
-		{[]string{"a7", "a7", "-", "-"}, "nobody"}, // half of four is no majority
+		{[]string{"a7", "a7", "-", "-"}, "nobody"}, // half of four is not a majority
 		{[]string{"a7", "a7", "a7", "-"}, "a7"},
 	} {
 		o := quorum.NewObserver(0)

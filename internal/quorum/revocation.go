@@ -11,8 +11,8 @@ import (
 // then on. A mark counts if its answer has come within the window, so no counted mark is later, and if
 // the lock had no longer to live than was known.
 //
-// A marked node has confirmed the lease for the last time before the mark, so what the lock had to
-// live then bounds that vote. With counted marks on a quorum the other nodes are too few to keep the
+// A marked node has confirmed the lease for the last time before the mark, so what the lock
+// had left then bounds that vote. With counted marks on a quorum the other nodes are too few to keep the
 // lease. The marks must outlive these votes: otherwise the owner would heal a node whose mark has ended
 // while its votes elsewhere still count, and continue forever (spec/revoke.pml). So each mark lives for
 // the longest life that is known and the window.

@@ -28,7 +28,7 @@ type waiterWalk struct {
 	reserved   quorum.Set            // nodes that have woken the waiter since the attempt began
 	relied     quorum.Set            // the same, when the attempt began
 	told       quorum.Set            // nodes that reserve the lock for it, or have it free, since the attempt began
-	needed     quorum.Set            // nodes of which one must have the lock free before a quorum can grant it
+	needed     quorum.Set            // one of these nodes must have the lock free before a quorum can grant it
 	unanswered bool                  // the last attempt got no answer in time
 	evidence   map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
 	attempts   int

@@ -36,7 +36,7 @@ const (
 	// ReactionReschedule means that At has changed. If it is not after now, the next
 	// attempt begins at once.
 	ReactionReschedule
-	// ReactionUnused means that no waiter has this ticket any more. If this process has a
+	// ReactionUnused means that no waiter has this ticket now. If this process has a
 	// lease on the lock, the lease takes the reservation: a heal makes it one more vote.
 	// Otherwise a pass gives it to the next waiter.
 	ReactionUnused

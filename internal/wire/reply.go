@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// Status says what a Reply means.
+// Status is the meaning of a Reply.
 type Status uint8
 
 const (
@@ -52,7 +52,7 @@ const (
 	RevokedBefore    = 2  // Mark: the lease was revoked already
 	Missing          = 0  // there is no lock, or a Pass found none; Extend: or it is reserved for a waiter
 	Another          = -1 // another owner has the lock, or the lease was revoked; Mark: or there is no lock
-	Unanswered       = -2 // the operation failed; Reply.Err says how
+	Unanswered       = -2 // the operation failed; Reply.Err has the error
 )
 
 // Want reports that others want a lock that a request prolongs.

@@ -2,7 +2,7 @@ package wire
 
 import _ "embed"
 
-// The parts of the script. The header of each says what it decides, and which keys it reads
+// The parts of the script. The header of each describes what it decides, and which keys it reads
 // and writes.
 var (
 	//go:embed lua/head.lua

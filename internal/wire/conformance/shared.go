@@ -67,7 +67,7 @@ func quit(r *rig, owner string) op { return op{r.lock, []string{"quit", reader(o
 func reads(r *rig, owners ...string) {
 	r.Helper()
 	got := []string{}
-	for _, member := range r.admin("ZRANGE", wire.ReadersKey(r.lock), "(0", "+inf", "BYSCORE").([]any) { // at 0 is no reader
+	for _, member := range r.admin("ZRANGE", wire.ReadersKey(r.lock), "(0", "+inf", "BYSCORE").([]any) { // a member at 0 isn't a reader
 		got = append(got, member.(string)[:wire.OwnerLen])
 	}
 	assert.Equal(r, append([]string{}, owners...), got)
