@@ -436,8 +436,7 @@ func merge(into, from map[string]int) {
 // have no bar of their own, because the goroutines are counted, and the runtime spreads
 // the stacks of the same goroutines over more spans of 32 KiB with time. Resident memory
 // includes everything. Under the race detector most of it is the detector's own, which
-// grew for as long as it was observed, while the same load without it, make soak RACE=,
-// is flat. The bar is the same, so a long run under the detector misses it.
+// grew for as long as it was observed, so only make soak RACE= has a bar for it.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {
@@ -480,13 +479,12 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 			worst = max(worst, growth)
 			text = append(text, fmt.Sprintf("%s → %s", amount(a), amount(b)))
 		}
-		limit := bound
-		if kind.name == resident && total < 10*time.Minute {
-			limit *= 2 // the race detector's shadow was seen to grow for minutes
-		}
-		bar := fmt.Sprintf("at most %.0f %% in a run this long", 100*limit)
-		if kind.name == stacks {
+		limit, bar := bound, fmt.Sprintf("at most %.0f %% in a run this long", 100*bound)
+		switch {
+		case kind.name == stacks:
 			limit, bar = math.Inf(1), "none: spans of the runtime"
+		case kind.name == resident && raced():
+			limit, bar = math.Inf(1), "none under the race detector, whose memory this is"
 		}
 		r.figure(fmt.Sprintf("growth of %s %+.1f %% at most (%s)", kind.name, 100*worst, strings.Join(text, ", ")), bar, worst <= limit)
 	}
