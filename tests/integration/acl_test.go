@@ -22,8 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
-// documented returns the minimal rules of the user, which docs/reference.md has as a command for
-// a shell.
+// documented returns the minimal rules of the user, from the shell command in docs/reference.md.
 func documented(t *testing.T) (rules []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/reference.md")
@@ -33,8 +32,7 @@ func documented(t *testing.T) (rules []string) {
 	return strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(commands[0][1]))
 }
 
-// forConstructor returns the documented rules for the keys of the tests, with the right that
-// ClusterSlot needs beside them.
+// forConstructor returns the documented rules for the keys of the tests, and adds the right that ClusterSlot needs.
 func forConstructor(rules []string) []string {
 	for i := range rules {
 		rules[i] = strings.ReplaceAll(rules[i], config.DefaultPrefix, testkit.Prefix)
@@ -75,9 +73,8 @@ func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
 	}
 }
 
-// Without any one of the rights, or of the other rules in the line, an error reports it
-// in a way that the user can act on. A rule that no error would report does not belong in
-// the line.
+// Without any one of the documented rules, an error reports the gap and the user can act on it. A rule that no error
+// would report does not belong in the line.
 func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	t.Parallel()
@@ -91,8 +88,8 @@ func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 		"+ping":          "", // only the server complains, see below
 		"+pubsub|numsub": "", // counts of waiters are too high, see below
 	}
-	// named finds the rights that an error names. The server writes them in quotes, the
-	// library after a plus. Whole words only, since some rights are part of others.
+	// named finds the rights that an error names. The server writes them in quotes, the library writes a plus before
+	// them. It matches whole words only, because some rights are part of others.
 	named := regexp.MustCompile(`'([a-z|]+)' command|\+([a-z|]+)`)
 	for i, rule := range rules {
 		t.Run(rule, func(t *testing.T) {
@@ -134,8 +131,7 @@ func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 	}
 }
 
-// New reports the rights that the first renewal would need, whatever rights the guard's
-// own script needs.
+// New reports the rights that the first renewal needs, even if the guard's own script needs fewer.
 func TestNewReportsMissingRightsOfRenewalsUnderTheGuardToo(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	for _, right := range []string{"+getrange", "+pttl"} {
@@ -285,7 +281,7 @@ func TestWithoutTheRightToPINGOnlyTheServerComplains(t *testing.T) {
 	testkit.Released(t, l)
 }
 
-// Without INFO the checks are impossible. That is a warning, and an error with the guard.
+// Without INFO the checks are impossible: a warning without the guard, an error with it.
 func TestWithoutTheRightToINFOThereIsAWarningAndTheGuardRefuses(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	rules := documented(t)

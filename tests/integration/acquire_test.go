@@ -52,7 +52,7 @@ func TestAFailedAttemptLeavesNoKeys(t *testing.T) {
 	})
 }
 
-// An attempt without an answer when its caller gives up is not late: it may have queued.
+// An attempt that has no answer when its caller gives up is not late: it may have queued.
 func TestACallerThatGivesUpInAnAttemptLeavesTheQueues(t *testing.T) {
 	for _, end := range []string{"context", "Close"} {
 		t.Run(end, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// A headless service, a name with several addresses, a balancing proxy: clients whose connections go to different
-// servers would each be granted the lock.
+// With a headless service, a name with several addresses or a balancing proxy, the connections of different clients
+// reach different servers, and each client would be granted the lock.
 
 const leadsToSeveral = "this address leads to several servers"
 
@@ -53,7 +53,8 @@ func balanced(t *testing.T, nodes int, guard []quorumlock.Option, random bool) {
 		if random {
 			break
 		}
-		// An address of its own: a connection of the other client in between would be one of the two servers.
+		// It needs an address of its own: a connection of the other client in between would take one of the two
+		// servers.
 		own := redistest.NewProxy(t, servers[0].Addr())
 		own.Balance(false, servers[nodes].Addr(), servers[0].Addr())
 		other, err := quorumlock.New(background, quorumlock.Addrs(append([]string{own.Addr()}, redistest.Addrs(servers[1:nodes])...)...), guard...)
@@ -84,7 +85,7 @@ func balanced(t *testing.T, nodes int, guard []quorumlock.Option, random bool) {
 			require.ErrorIs(t, err, quorumlock.ErrNoQuorum) // a connection is under way
 		case nodes == 1:
 			named++
-		case err != nil && guard != nil: // the others may have met the server behind the address as another node
+		case err != nil && guard != nil: // the others may know the server behind the address as another node
 			require.ErrorContains(t, err, "this one uses another list of 3")
 			named++
 		default:
@@ -105,7 +106,7 @@ func balanced(t *testing.T, nodes int, guard []quorumlock.Option, random bool) {
 	require.Eventually(t, func() bool { return one.Nodes()[0].Err == nil }, 2*time.Minute, 50*time.Millisecond, "the address is repaired")
 }
 
-// The address of a master that Sentinels or a cluster name may be that of a balancer, too.
+// The address of a master that Sentinels or a cluster name may belong to a balancer, too.
 func TestAMastersAddressThatLeadsToSeveralServersGivesNoVote(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
@@ -136,7 +137,7 @@ func TestAMastersAddressThatLeadsToSeveralServersGivesNoVote(t *testing.T) {
 			l, err := m.Acquire(background, "job")
 			require.NoError(t, err)
 			testkit.Released(t, l)
-			balances.Store(true) // the connections that stand stay where they are
+			balances.Store(true) // the established connections stay where they are
 			require.Eventually(t, func() bool {
 				err := m.Nodes()[0].Err
 				return err != nil && strings.Contains(err.Error(), leadsToSeveral) && strings.Contains(err.Error(), runID(k.from)) &&
@@ -148,8 +149,8 @@ func TestAMastersAddressThatLeadsToSeveralServersGivesNoVote(t *testing.T) {
 	}
 }
 
-// A failover to a replica and back brings a process back to the address. What servers say of their data shows that no
-// balancer does: the one that is met again has followed the other one.
+// A failover to a replica and back leads the address to the first process again. The servers' replication data shows
+// that there is no balancer: the first process has followed the second.
 func TestAFailbackBehindOneAddressVotesAtOnce(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has servers of its own")
 	t.Parallel()

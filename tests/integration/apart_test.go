@@ -24,8 +24,7 @@ func warns(m *quorumlock.Manager, node int) bool {
 	return warning != nil && strings.Contains(warning.Error(), apart)
 }
 
-// Two clients without the guard hold one lock, and both say so. Nothing is said of the same servers under other
-// addresses.
+// Two clients without the guard hold one lock, and both report it. Other addresses of the same servers cause no report.
 func TestListsThatExcludeEachOtherAreNoticedOnServers(t *testing.T) {
 	testkit.OnlyNightly(t, "it waits for checks, 22 s")
 	testkit.OnlyAddrs(t, "it is about lists of single servers")
@@ -66,8 +65,8 @@ func TestListsThatExcludeEachOtherAreNoticedOnServers(t *testing.T) {
 	}
 }
 
-// A server that takes no announcement, because it is full, its user lacks a right, or another program has the key,
-// grants and renews as any other.
+// A server refuses the announcement because it is full, its user lacks a right, or another program has the key. It
+// grants and renews like any other server.
 func TestAnAnnouncementThatIsRefusedChangesNothing(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the rights of one server")
 	t.Parallel()

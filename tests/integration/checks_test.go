@@ -15,11 +15,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// throughChecks is longer than two checks of the nodes and a lease: a check that costs a lease shows. The cases of a
-// test wait for it together.
+// throughChecks is longer than two checks of the nodes and a lease, so a check that ends a lease shows. The cases of a
+// test share this wait.
 const throughChecks = 30 * time.Second
 
-// checked are the options of a lease that a busy machine keeps, and that ends between two checks.
+// checked are options for a lease that survives a busy machine and would end between two checks.
 func checked(opts ...quorumlock.Option) []quorumlock.Option {
 	return append(opts, quorumlock.WithTTL(8*time.Second), quorumlock.WithNodeTimeout(2*time.Second))
 }
@@ -31,7 +31,7 @@ type fullServer struct {
 	leases  []*quorumlock.Lease
 }
 
-// What docs/reference.md promises of a server at its limit: it grants nothing, and everything else continues.
+// docs/reference.md promises that a server at its limit grants nothing, and that everything else continues.
 func TestLeasesOutliveAFullServer(t *testing.T) {
 	testkit.OnlyNightly(t, "leases are renewed for 30 s")
 	testkit.OnlyAddrs(t, "it fills single servers")
@@ -69,7 +69,7 @@ func TestLeasesOutliveAFullServer(t *testing.T) {
 	}
 }
 
-// withoutRight is a case of TestARightThatIsTakenAwayEndsNoLease: a user of its own on a server that all share.
+// withoutRight is a case of TestARightThatIsTakenAwayEndsNoLease. Each case has its own user on a shared server.
 type withoutRight struct {
 	claim, rule, user string
 	server            *redistest.Server
@@ -118,8 +118,8 @@ func TestARightThatIsTakenAwayEndsNoLease(t *testing.T) {
 	}
 }
 
-// A node that may evict locks gives no votes under the guard. Renewals continue there, so it must remember
-// the list that they rely on, and must not learn another one.
+// A node that may evict locks gives no votes under the guard. Renewals continue there, so it must remember the list
+// that they rely on, and must not learn another one.
 func TestANodeThatGivesNoVotesRemembersTheListOfTheLeasesThere(t *testing.T) {
 	testkit.OnlyAddrs(t, "it changes the settings of single servers")
 	t.Parallel()
@@ -149,8 +149,8 @@ func TestANodeThatGivesNoVotesRemembersTheListOfTheLeasesThere(t *testing.T) {
 	servers[0].MustDo("CONFIG", "SET", "maxmemory-policy", "noeviction")
 }
 
-// A guarded lease is valid, and two of its three nodes come back empty before a client with the guard looks.
-// A client without it that has seen the marker anywhere is granted nothing, and neither is one that begins.
+// While a guarded lease is valid, two of its three nodes come back empty, before a client with the guard connects to
+// them. Clients without the guard get no lock: one that has seen the marker on any node, and one that starts now.
 func TestNoClientWithoutTheGuardGetsInWhereNodesComeBackEmpty(t *testing.T) {
 	testkit.OnlyAddrs(t, "every group has the guard")
 	t.Parallel()
@@ -186,7 +186,7 @@ func TestNoClientWithoutTheGuardGetsInWhereNodesComeBackEmpty(t *testing.T) {
 	require.ErrorContains(t, early.Nodes()[1].Err, "the other clients of this node use the restart guard")
 }
 
-// A pilot with the guard binds other clients for as long as one of its leases may be alive, and not longer.
+// A pilot with the guard binds other clients exactly as long as one of its leases may be alive.
 func TestTheGuardOfAPilotEndsWithItsLastLease(t *testing.T) {
 	testkit.OnlyNightly(t, "the marker of a guard ends after 34 s")
 	testkit.OnlyAddrs(t, "every group has the guard")

@@ -45,13 +45,13 @@ func openCluster(t *testing.T, o rueidis.ClientOption) *quorumlock.Manager {
 
 func TestAWholeClusterIsUsedLikeAListOfNodes(t *testing.T) {
 	u := underTest(startCluster(t))
-	// What a client of the whole cluster may have, and a Manager does not use.
+	// Options that a client of a whole cluster may set, and that a Manager does not use.
 	u.Option.SendToReplicas = func(rueidis.Completed) bool { return true }
 	u.Option.ClusterOption.ShardsRefreshInterval = time.Second
 	clustercases.Use(t, u)
 }
 
-// All buckets of a server share its connections, which are encrypted like those of a node.
+// All buckets of a server share its connections, which are encrypted like the connections of a node.
 func TestAWholeClusterIsUsedOverTLS(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestALeaseOfAWholeClusterOutlivesAMoveAndAFailover(t *testing.T) {
 	clustercases.Change(t, underTest(startCluster(t)))
 }
 
-// underTest returns a real cluster for the cases that the one of the test kit passes as well.
+// underTest returns a real cluster for the cases that the test kit's cluster passes as well.
 func underTest(c *redistest.Cluster) clustercases.Cluster {
 	u := clustercases.Cluster{
 		Option: rueidis.ClientOption{InitAddress: c.Addrs()[:5]},
@@ -128,7 +128,7 @@ func TestAClusterThatCannotBeUsedIsRefusedWithTheFix(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrInvalid)
 }
 
-// The leases of the buckets that the master had continue, and the other buckets do not notice.
+// The leases of the killed master's buckets continue, and the other buckets are unaffected.
 func TestAMasterOfAClusterIsKilled(t *testing.T) {
 	c := startCluster(t)
 	m := openCluster(t, rueidis.ClientOption{InitAddress: c.Addrs()[:5]})
@@ -168,7 +168,7 @@ func TestAMasterOfAClusterIsKilled(t *testing.T) {
 	}
 }
 
-// A client has one connection for each bucket and one to each seed, and asks a seed once a second for all buckets.
+// A client has one connection to each master and one to each seed, and asks a seed once a second for all buckets.
 func TestAClientOfAClusterAsksEachSeedOnceForAllBuckets(t *testing.T) {
 	c := startCluster(t)
 	openCluster(t, rueidis.ClientOption{InitAddress: c.Addrs()[:5], ClientName: "counted"})
@@ -192,7 +192,7 @@ func TestAClientOfAClusterAsksEachSeedOnceForAllBuckets(t *testing.T) {
 	assert.LessOrEqual(t, asked()-before, int(time.Since(began)/failover.ConfirmEvery)+1)
 }
 
-// The five or six buckets of a server need INFO once in ten seconds, not each for itself.
+// The five or six buckets of a server share one INFO in ten seconds.
 func TestAClientOfAClusterAsksEachServerOnceForAllBuckets(t *testing.T) {
 	c := startCluster(t)
 	for _, s := range c.Servers() {
@@ -207,12 +207,14 @@ func TestAClientOfAClusterAsksEachServerOnceForAllBuckets(t *testing.T) {
 		n, err := strconv.Atoi(calls)
 		require.NoError(t, err)
 		t.Log(n)
-		// Three sections at the start, and ten seconds later; two at each look for another server at the address.
+		// Three sections at the start and again ten seconds later, and two at each check for another server at the
+		// address.
 		assert.LessOrEqual(t, n, 2*3+2*2)
 	}
 }
 
-// A password that changes while a lease is held, as with IAM: each new connection of the buckets asks for the credentials of now.
+// The password changes while a lease is held, as with IAM: each new connection of the buckets asks for the current
+// credentials.
 func TestAClusterClientAsksForItsCredentialsAtEachConnection(t *testing.T) {
 	c := startCluster(t)
 	var password atomic.Pointer[string]
@@ -249,7 +251,7 @@ func TestAClusterClientAsksForItsCredentialsAtEachConnection(t *testing.T) {
 	}
 }
 
-// The documented rights are enough, and an operator hears which one is missing.
+// The documented rights are enough, and an error names a missing one.
 func TestTheRightsOfAClusterClient(t *testing.T) {
 	c := startCluster(t)
 	rights := strings.Fields("resetchannels &{ql*}quorumlock:* ~{ql*}quorumlock:* +evalsha +script|load +time +info +ping +getrange +mget +set +del +exists +pexpireat +pttl +dbsize " +

@@ -18,10 +18,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Old registers are dropped where that matters: by clients that live for a moment, and on
-// servers that have no memory left.
+// Clients drop old registers even if they live only for a moment, and even on servers without free memory.
 
-// plant adds registers that were moved at an instant, and those after it, to each server.
+// plant adds registers to each server. The first was moved at the given instant, the others after it.
 func plant(servers []*redistest.Server, count int, at time.Time) {
 	const add = `for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
 		redis.call('ZADD', KEYS[1], string.format('%.0f', ARGV[3] + i), ARGV[4] .. 'job-' .. i)
@@ -34,7 +33,7 @@ func plant(servers []*redistest.Server, count int, at time.Time) {
 	}
 }
 
-// fill sets the limit of each server below the memory that it uses: to a byte, if it uses less than that.
+// fill sets the limit of each server this many bytes below its used memory, or to one byte if it uses less.
 func fill(t *testing.T, servers []*redistest.Server, below int) {
 	t.Helper()
 	for _, s := range servers {
@@ -55,8 +54,8 @@ func registers(servers []*redistest.Server) (n []int64) {
 	return n
 }
 
-// The limit is reached and nothing but old registers can give way. The servers serve again
-// within 10 s of the registers' age, which is a day.
+// The limit is reached and only old registers can give way. The servers serve again within 10 s of the instant at which
+// the registers are a day old.
 func TestFullServersServeAgainWhenTheirRegistersAreOld(t *testing.T) {
 	testkit.OnlyNightly(t, "servers are filled for 20 s")
 	t.Parallel()
@@ -109,8 +108,8 @@ func TestShortLivedClientsDropOldRegisters(t *testing.T) {
 	}
 }
 
-// The marker of the restart guard needs memory. A full server that was restarted gets it
-// when it has old registers, and so votes after the quarantine.
+// The marker of the restart guard needs memory. A restarted server that is full drops old registers for it, and so
+// votes after the quarantine.
 func TestAFullServerGetsAMarkerForOldRegisters(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about a full server, and a group is full as a whole")
 	servers := testkit.Start(t, 1)

@@ -70,7 +70,7 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Less(t, time.Since(began), 10*time.Second)
 
-			// The function hangs only later: one node is down, the others go on.
+			// The function hangs only later: one node is down, and the others continue.
 			var later atomic.Bool
 			nodes := option(func() {})
 			nodes[0] = option(func() {
@@ -90,7 +90,7 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			servers[0].MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 			<-hangs
 			began = time.Now()
-			_ = m.Close(background) // may say that a node has not answered
+			_ = m.Close(background) // the error may say that a node has not answered
 			assert.Less(t, time.Since(began), 10*time.Second)
 			assert.Zero(t, testkit.Locks(t, servers[1:], "job"))
 		})

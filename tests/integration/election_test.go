@@ -24,8 +24,8 @@ type reign struct {
 	cause      error
 }
 
-// Four candidates on three servers, and the last of the queue is the best: the leader yields once, and the best one
-// leads, with hardly any time without a leader. One server is killed before, which changes nothing.
+// Four candidates run on three servers, and the last in the queue is the best. The leader yields once, the best one
+// leads, and the gap between them is short. A server that was killed before changes nothing.
 func TestALeaderYieldsOnceToTheBestCandidate(t *testing.T) {
 	testkit.OnlyNightly(t, "on a busy machine the best candidate may come after another one has been yielded to; virtual time has the claim")
 	t.Parallel()

@@ -73,8 +73,8 @@ func TestNodesReturnsWhatAHealthEndpointNeeds(t *testing.T) {
 	assert.ErrorContains(t, n.Err, "quarantine")
 }
 
-// Labels, values of other programs and texts of servers are other people's: they break no
-// line of a log, move no cursor, and no more than 32 bytes of a value are shown.
+// Labels, values of other programs and texts of servers are foreign input: they break no line of a log and move no
+// cursor, and an error shows at most 32 bytes of a value.
 func TestOtherPeoplesTextIsQuoted(t *testing.T) {
 	m, servers := testkit.Manager(t, 3)
 	put := func(value string) *quorumlock.HeldError {

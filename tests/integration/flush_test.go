@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// A neighbour flushes the scripts all the time. A node then gets the script again, and no caller an error.
+// Another client flushes the scripts in a loop. Each node gets the script again, and no call fails.
 func TestALoopOfSCRIPTFLUSHFailsNoCall(t *testing.T) {
 	testkit.OnlyAddrs(t, "it floods servers of its own")
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// What users do with one server, on each kind of failover group.
+// A lease lives its whole life on each kind of failover group, as on one server.
 func TestTheWholeLifeOfALeaseOnFailoverGroups(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
@@ -55,7 +55,7 @@ func life(t *testing.T, nodes []rueidis.ClientOption, master *redistest.Server) 
 	ctx, cancel := context.WithTimeout(background, time.Minute)
 	defer cancel()
 
-	l, err := m.Acquire(ctx, "job") // when the quarantine of a new term is over
+	l, err := m.Acquire(ctx, "job") // when the quarantine of a new term has ended
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return other.Ready() == nil }, 10*time.Second, time.Millisecond, "the quarantine may last a moment longer for it")
 	_, err = other.TryAcquire(ctx, "job")

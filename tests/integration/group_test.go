@@ -20,8 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Nodes that are failover groups, as far as no lock is at stake: tests/battery has the
-// failovers under a lease.
+// Nodes that are failover groups, where no lock is at stake. The failovers under a lease are in tests/battery.
 
 // quick are settings of servers whose replicas follow soon.
 var quick = []string{"--repl-diskless-sync-delay", "0"}
@@ -103,8 +102,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	assert.ErrorContains(t, m.Nodes()[2].Warning, "the group has 3 Sentinels and 2 are listed")
 }
 
-// A majority works without the rest. The rest needs somebody all the same: two more outages may
-// not be survived.
+// A majority works without the other Sentinels. They still need a repair: the group may not survive two more outages.
 func TestASentinelThatIsOfNoUseIsAWarning(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has a group of its own")
 	t.Parallel()
@@ -142,7 +140,7 @@ func TestASentinelThatIsOfNoUseIsAWarning(t *testing.T) {
 	}
 }
 
-// The operators see it while they work on the Sentinel, and not ten seconds later.
+// The warning appears while the operators work on the Sentinel, and not ten seconds later.
 func TestASentinelThatForgetsTheSetIsSoonAWarning(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has a group of its own")
 	t.Parallel()
@@ -168,8 +166,7 @@ func TestASentinelThatForgetsTheSetIsSoonAWarning(t *testing.T) {
 	testkit.Eventually(t, "no warning", func() bool { return m.Nodes()[0].Warning == nil })
 }
 
-// Who looks at Nodes, at the events or at the log sees it, and the outage is one: not an event
-// for each question that nobody answers.
+// Nodes, the events and the log show the outage, and as one outage: an unanswered question is not an event.
 func TestAGroupThatNobodyConfirmsIsReportedOnce(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has a group of its own")
 	t.Parallel()
@@ -190,7 +187,7 @@ func TestAGroupThatNobodyConfirmsIsReportedOnce(t *testing.T) {
 			err := m.Nodes()[0].Err
 			return err != nil && strings.Contains(err.Error(), text)
 		})
-		time.Sleep(4 * time.Second) // eight questions, and four greetings
+		time.Sleep(4 * time.Second) // eight questions, and four connections
 		err := m.Nodes()[0].Err
 		require.ErrorContains(t, err, text)
 		assert.False(t, m.Nodes()[0].Voting)
@@ -235,8 +232,8 @@ func TestAMarkerOfALaterTermStaysAndNobodyVotes(t *testing.T) {
 	assert.Equal(t, later, master.MustDo("GET", key))
 }
 
-// A planned failover takes a moment. Waiting goes on through it, the lease is kept, and the
-// log has a line for each change and no more.
+// A planned failover takes a moment. Waiters continue to wait through it, the lease is kept, and the log has exactly
+// one line for each change.
 func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	testkit.OnlyNightly(t, "planned failovers take 45 s")
 	testkit.OnlyAddrs(t, "it has groups of its own")
@@ -289,8 +286,8 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	require.NoError(t, <-waiting, "granted when the quarantine is over")
 }
 
-// Replicas first, then the role moves, then the old master: what an upgrade costs is one planned
-// failover, and the restarts of replicas cost nothing.
+// An upgrade restarts the replicas first, moves the role and restarts the old master. It costs one planned failover;
+// the restarts of replicas cost nothing.
 func TestARollingUpgradeCostsOnePlannedFailover(t *testing.T) {
 	testkit.OnlyNightly(t, "servers restart for 30 s")
 	testkit.OnlyAddrs(t, "it has a group of its own")
@@ -321,8 +318,7 @@ func TestARollingUpgradeCostsOnePlannedFailover(t *testing.T) {
 	testkit.Released(t, l)
 }
 
-// A Sentinel that is cut off with the old master names that one for ever, and the old master
-// goes on answering.
+// A Sentinel that is cut off with the old master names that master forever, and the old master continues to answer.
 func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
@@ -346,9 +342,9 @@ func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
 	require.Equal(t, []any{host, port}, stale.MustDo("SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name()), "it is stale still")
 }
 
-// A client on the side of the old master hears from the Sentinel there that nothing has
-// changed, and the old master confirms every renewal. Its leases end all the same: another
-// master may vote when the guard, which covers the window, is over.
+// A client on the side of the old master asks the Sentinel there, which reports no change, and the old master confirms
+// every renewal. The client's leases must end all the same: another master may vote after the guard, which covers the
+// window.
 func TestAClientThatHearsAMinorityOfTheSentinelsLosesItsLeases(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
@@ -397,8 +393,7 @@ func TestAClientThatHearsAMinorityOfTheSentinelsLosesItsLeases(t *testing.T) {
 	assert.NotZero(t, g.Servers()[0].MustDo("DBSIZE"), "the old master writes as before")
 }
 
-// Without the guard nothing keeps a promoted or restarted server from voting. The Manager
-// says so where it can see it.
+// Without the guard a promoted or restarted server votes at once. The Manager warns where it can detect this.
 func TestWithoutTheGuardReplicasAndRestartsAreWarnings(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()

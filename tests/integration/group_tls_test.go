@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The Sentinels of the test have a CA, a user and a password that no master knows, and the
-// masters have theirs.
+// The Sentinels of this test have a CA, a user and a password that the masters do not know, and the masters have
+// others.
 func TestSentinelsAndMastersHaveTLSAndCredentialsApart(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has Sentinels of its own")
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestSentinelsAndMastersHaveTLSAndCredentialsApart(t *testing.T) {
 	}
 }
 
-// The certificate of a cluster's master is checked like that of one server.
+// The certificate of a cluster's master is checked like a single server's.
 func TestTheOwnerOfASlotIsReachedOverTLS(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestTheOwnerOfASlotIsReachedOverTLS(t *testing.T) {
 	refusedAs(t, node, "certificate signed by unknown authority", opts...)
 }
 
-// briefly returns options of groups whose first quarantine is soon over.
+// briefly returns options of groups with a short first quarantine.
 func briefly() []quorumlock.Option {
 	const ttl = time.Second
 	return []quorumlock.Option{quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(300 * time.Millisecond),

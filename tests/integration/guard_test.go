@@ -109,8 +109,8 @@ func TestAnInvalidGuardMarkerIsAQuarantineOrAnErrorAndNoRegisterTrustsIt(t *test
 		}},
 		"hash": {put: func(*redistest.Server) []string { return []string{"HSET", "", "run", "x", "until", "0"} }, refused: true},
 		"list": {put: func(*redistest.Server) []string { return []string{"RPUSH", "", "x"} }, refused: true},
-		// Our own run_id, and an end that is only possible if a clock was set back. Lua
-		// does not count beyond 2^53.
+		// The marker has our own run_id, and an end that is possible only if a clock was set back. Lua does not count
+		// beyond 2^53.
 		"an end in the year 2200": {put: func(s *redistest.Server) []string {
 			return []string{"SET", "", runID(s) + " " + farAway + " 2000 nonce"}
 		}},
@@ -120,7 +120,7 @@ func TestAnInvalidGuardMarkerIsAQuarantineOrAnErrorAndNoRegisterTrustsIt(t *test
 		"an end beyond int64": {put: func(s *redistest.Server) []string {
 			return []string{"SET", "", runID(s) + " 99999999999999999999999999 2000 nonce"}
 		}},
-		// No list of a guarded client stands, so none uses this marker: it is replaced.
+		// No list of a guarded client is stored, so no client uses this marker: it is replaced.
 		"an endless maximum": {put: func(s *redistest.Server) []string {
 			return []string{"SET", "", runID(s) + " 1 99999999999999999999999999 nonce"}
 		}},

@@ -89,8 +89,8 @@ var (
 	listsKey     = testkit.Prefix + "\xffl"
 )
 
-// keysBut returns the keys of the servers that have none of these texts, and are no announcements of lists of
-// nodes, which end by themselves.
+// keysBut returns the keys of the servers that contain none of these texts. It omits announcements of node lists, which
+// expire by themselves.
 func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []string {
 	t.Helper()
 	return slices.DeleteFunc(testkit.Keys(t, servers), func(key string) bool {

@@ -25,8 +25,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Values that another program or an attacker may write under the key of a lock. The nodes
-// do not check their form.
+// strangers returns commands with values that another program or an attacker may write under the key of a lock. The
+// nodes do not check their form.
 func strangers() map[string][]string {
 	owner := strings.Repeat("0123456789abcdef", 2)
 	values := map[string]string{
@@ -154,8 +154,8 @@ func bounded(t *testing.T, err error) {
 	assert.True(t, utf8.ValidString(err.Error()))
 }
 
-// The holder's fields are bounded and valid text: an OpenTelemetry exporter drops a whole
-// batch of spans for one string that is not.
+// boundedHolder checks that the holder's fields are bounded and valid text: an OpenTelemetry exporter drops a whole
+// batch of spans for one invalid string.
 func boundedHolder(t *testing.T, h quorumlock.Holder) {
 	t.Helper()
 	for name, text := range map[string]string{"owner": h.Owner, "label": h.Label, "traceparent": h.TraceParent} {
@@ -238,8 +238,7 @@ func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 	sizes := []int{64 << 20, 512 << 20}
 	for _, size := range sizes[:testkit.Count(2, 1)] {
 		key := testkit.Prefix + "job"
-		// A machine that is short of memory may need longer for this than the limit of a
-		// command in tests.
+		// A machine that is short of memory may need longer for this than a test's command may take.
 		_, _ = server.Do("SETRANGE", key, strconv.Itoa(size-1), "x")
 		testkit.Eventually(t, "grown", func() bool {
 			length, err := server.Do("STRLEN", key)

@@ -24,8 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Checks of the nodes' identity: as many servers as addresses, all of them masters, none
-// that may lose a lock.
+// Checks of the nodes' identity: there are as many servers as addresses, all are masters, and none may lose a lock.
 
 // refusedNode requires that New refuses a node, and that the error has the node's number,
 // its address, all of texts and the remedy.
@@ -86,7 +85,7 @@ func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
 		{"a virtual address", quorumlock.Addrs(vip.Addr())[0], same},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
-			for range 3 { // the order of the greetings varies
+			for range 3 { // the order of the connections varies
 				refusedNode(t, append(quorumlock.Addrs(addrs...), c.last), c.text, addrs[0], c.last.InitAddress[0])
 			}
 		})
@@ -157,7 +156,7 @@ func (a *nodeEvents) await(t *testing.T, node int, text string) quorumlock.NodeC
 		defer a.mu.Unlock()
 		last = a.last[node]
 		return text == "" && last.Err == nil || text != "" && last.Err != nil && strings.Contains(last.Err.Error(), text)
-	}, 3*time.Minute, 5*time.Millisecond, "node %d: %q", node, text) // a node may be watched for 20 s, and again where a busy machine breaks a connection
+	}, 3*time.Minute, 5*time.Millisecond, "node %d: %q", node, text) // a node may be watched for 20 s, and again if a busy machine breaks a connection
 	return last
 }
 
@@ -192,7 +191,7 @@ func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
 	assert.Contains(t, log.String(), "same server")
 }
 
-// statusOf returns a node's status, or the reason why there is none.
+// statusOf returns a node's status. It ignores the error of Inspect.
 func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStatus {
 	t.Helper()
 	s, _ := m.Inspect(background, "job")
@@ -309,7 +308,7 @@ func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
 			changed := all.await(t, 2, "replica") // without a request, within 10 s
 			assert.ErrorContains(t, changed.Err, "list the master")
 		}
-		// Two masters, one of which goes down: the replica must not replace it.
+		// Two masters are left and one of them fails: the replica must not replace it.
 		proxies[1].Refuse()
 		_, err := m.TryAcquire(background, "alone")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
@@ -327,8 +326,8 @@ func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
 	}
 }
 
-// A lock that a replica has copied from its master is no vote of the replica. An
-// acquisition that finds its own owner value there has one vote, not two.
+// A lock that a replica has copied from its master is not a vote of the replica. An acquisition that finds its own
+// owner value there has one vote, not two.
 func TestALockThatWasReplicatedIsNoVote(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about what one server is")
 	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
@@ -375,8 +374,8 @@ exec `+real+` ./sentinel.conf --sentinel --bind 127.0.0.1 --port "$2"
 	return redistest.Start(t, 1)[0]
 }
 
-// A cluster node, a replica or another node's server that comes to an address later is
-// detected when it comes, and so is its departure.
+// A cluster node, a replica or another node's server may come to an address later. The Manager detects both its arrival
+// and its departure.
 func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
 	testkit.OnlyNightly(t, "it waits for 24 s")
 	testkit.OnlyAddrs(t, "it is about what one server is")

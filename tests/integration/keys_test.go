@@ -14,7 +14,7 @@ import (
 )
 
 // The table of docs/lemmas.md: what happens to a lease, and to another client, when keys leave or come back while the
-// server stays the same. One node with the guard, so that no other node hides the effect.
+// server stays the same. There is one node with the guard, so that no other node hides the effect.
 func TestKeysThatLeaveAServer(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has servers of its own")
 	t.Parallel()

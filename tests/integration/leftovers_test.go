@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// endings are the ways in which a lease ends. Each has two clients, names of its own, and a third node that
-// answers late, so that requests wait for it when the lease ends.
+// endings are the ways in which a lease ends. Each has two clients and its own names. A third node answers late, so
+// requests to it are pending when the lease ends.
 var endings = map[string]func(t *testing.T, m, other *quorumlock.Manager, name string){
 	"released": func(t *testing.T, m, _ *quorumlock.Manager, name string) {
 		release(t, testkit.Acquired(t, m, name))
@@ -146,8 +146,8 @@ func detach(t *testing.T, l *quorumlock.Lease, keep time.Duration) quorumlock.Ha
 	return h
 }
 
-// However a lease ends, no key of it stays on a node that was slow. What remains are registers, and
-// hints: the set of slots, for example.
+// However a lease ends, none of its keys stays on a slow node. Only registers remain, and hints such as the set of
+// slots.
 func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 	t.Parallel()
 	each := testkit.Count(60, 2)
@@ -179,10 +179,10 @@ func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 	assert.Empty(t, counts)
 }
 
-// left returns the keys that are left when nothing is under way any more.
+// left returns the keys that are left when no request is pending any more.
 func left(t *testing.T, servers []*redistest.Server) (keys []string) {
 	t.Helper()
-	for range 100 { // half as long as a lease lives
+	for range 100 { // 10 s, much less than the TTL
 		if keys = keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey, "\xffp\xffo"); len(keys) == 0 {
 			return nil
 		}
@@ -194,7 +194,7 @@ func left(t *testing.T, servers []*redistest.Server) (keys []string) {
 	return keys
 }
 
-// Many callers resume one handle at one instant, in several processes: one gets it, each time.
+// Many callers in several processes resume one handle at the same instant. Each time, exactly one gets it.
 func TestOneOfManyThatResumeAtOneInstantGetsIt(t *testing.T) {
 	t.Parallel()
 	servers := testkit.Start(t, 3)
@@ -211,8 +211,8 @@ func TestOneOfManyThatResumeAtOneInstantGetsIt(t *testing.T) {
 	clean(t, servers)
 }
 
-// resumedByMany has so many callers of each Manager resume a handle, and returns the lease of the only one that
-// gets it.
+// resumedByMany has this number of callers in each Manager resume a handle, and returns the lease of the only caller
+// that gets it.
 func resumedByMany(t *testing.T, h quorumlock.Handle, callers int, managers ...*quorumlock.Manager) *quorumlock.Lease {
 	t.Helper()
 	var all sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// held returns the names that a list shows as held, in their order, and its error.
+// held returns the names that a list shows as held, sorted, and its error.
 func held(t *testing.T, m *quorumlock.Manager, prefix string) (names []string, err error) {
 	t.Helper()
 	for s, problem := range m.List(t.Context(), prefix) {
@@ -53,8 +53,8 @@ func TestListOnServersWithOtherKeysAndOneThatIsDown(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 }
 
-// A lock's user need not scan. One that may not gets an error with the right, and the other requests of
-// the Manager go on.
+// Locks do not need the right to scan. A List without it returns an error that names the right, and the other requests
+// of the Manager continue.
 func TestListNeedsARightThatLocksDoNot(t *testing.T) {
 	t.Parallel()
 	rules := forConstructor(documented(t))
@@ -74,8 +74,8 @@ func TestListNeedsARightThatLocksDoNot(t *testing.T) {
 	assert.Equal(t, []string{"job"}, names)
 }
 
-// A cursor of SCAN is worth nothing to another process. A list that meets one in the middle begins again
-// at that node, and leaves out no name that is held all the time.
+// A cursor of SCAN is worth nothing to another process. A list in progress starts again at a restarted node, and omits
+// no name that is held all the time.
 func TestAListBeginsAgainAtAServerThatHasRestarted(t *testing.T) {
 	testkit.OnlyAddrs(t, "a restarted server gives its guarded locks to nobody, but it lists them")
 	t.Parallel()

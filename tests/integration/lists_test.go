@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Inspect works without the guard, and a vote says what is missing.
+// Inspect works without the guard, and a refused attempt reports what is missing.
 func TestAClientWithoutTheGuardReadsAndLearnsWhatItLacks(t *testing.T) {
 	testkit.OnlyAddrs(t, "every group has the guard")
 	servers := redistest.Start(t, 3)
@@ -44,8 +44,8 @@ func TestAClientWithoutTheGuardReadsAndLearnsWhatItLacks(t *testing.T) {
 	assert.ErrorContains(t, err, "set WithRestartGuard to 2s on this client as well")
 }
 
-// The identity of a node outlives its data, as long as one client has known it: nobody is
-// refused when a node comes back empty and a new client meets it first.
+// The identity of a node outlives its data as long as one client has known it. A node that comes back empty causes no
+// refusal, even if a new client meets it first.
 func TestAnEmptyNodeGetsItsIdentityBack(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	t.Parallel()
@@ -77,8 +77,8 @@ func TestAnEmptyNodeGetsItsIdentityBack(t *testing.T) {
 	testkit.Acquired(t, late, "other")
 }
 
-// A node that was started with the data of another one has its identity. Together they
-// would be fewer nodes than they seem.
+// A node that was started with the data of another one has its identity. Together they would be fewer nodes than they
+// seem.
 func TestANodeWithTheIdentityOfAnotherDoesNotVote(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	servers := redistest.Start(t, 3)
@@ -110,7 +110,7 @@ func pick(servers []*redistest.Server, indices ...int) (addrs []string) {
 	return addrs
 }
 
-// listing are the options of a guarded client on an empty database.
+// listing returns the options of a guarded client on an empty database.
 func listing(guard time.Duration) []quorumlock.Option {
 	return []quorumlock.Option{
 		quorumlock.WithTTL(guard), quorumlock.WithRestartGuard(guard), quorumlock.WithTrustEmptyNodes(),
@@ -118,8 +118,8 @@ func listing(guard time.Duration) []quorumlock.Option {
 	}
 }
 
-// Two clients, of which each has a node that the other one lacks, come at one moment to
-// nodes that know nothing. At most one of them gets the lease.
+// Two clients, each with a node that the other lacks, start at one moment on nodes that know nothing. At most one gets
+// the lease.
 func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	t.Parallel()
@@ -168,8 +168,8 @@ func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
 	assert.GreaterOrEqual(t, refusals, rounds, "of two, at least one is refused")
 }
 
-// A client of another version of the protocol has the same nodes in use. This one gets no lease beside
-// it, and an error that names both versions.
+// Clients of another protocol version use the same nodes. This client gets no lease alongside them, and an error that
+// names both versions.
 func TestClientsThatSpeakAnotherVersionOfTheProtocolAreRefused(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	servers := redistest.Start(t, 3)
@@ -198,8 +198,8 @@ func TestClientsThatSpeakAnotherVersionOfTheProtocolAreRefused(t *testing.T) {
 	require.NotErrorIs(t, err, quorumlock.ErrHeld)
 }
 
-// Only short-lived clients use the nodes, as commands of cron. One node comes back empty, and gets another
-// identity from a client that never met it before. The list of before ends although clients ask meanwhile.
+// Only short-lived clients use the nodes, like commands run by cron. One node comes back empty, and a new client gives
+// it another identity. The old list expires although clients ask in between.
 func TestAFleetOfShortCommandsGoesOnAfterANodeWasLost(t *testing.T) {
 	testkit.OnlyNightly(t, "a list ends after 32 s")
 	testkit.OnlyAddrs(t, "it starts with empty databases")
@@ -322,8 +322,7 @@ func TestNodesAreAddedAndTakenAwayOneByOneUnderLoad(t *testing.T) {
 	assert.Less(t, time.Duration(f.longest.Load())*time.Microsecond, 5*time.Second, "no outage")
 }
 
-// forgetOtherLists makes nodes forget the lists that are not of this size, as half a minute
-// would.
+// forgetOtherLists makes nodes forget the lists of other sizes, as half a minute would.
 func forgetOtherLists(t *testing.T, servers []*redistest.Server, size int) {
 	t.Helper()
 	for _, s := range servers {

@@ -28,8 +28,7 @@ func TestFlushingAMinorityIsHealedAndAMajorityIsALoss(t *testing.T) {
 	testkit.Eventually(t, "the remaining keys are released", func() bool { return testkit.Locks(t, servers, "job") == 0 })
 }
 
-// Many leases are lost at once. Their remaining keys are deleted on every node as soon as
-// that node answers again.
+// Many leases are lost at once. Their remaining keys are deleted on every node as soon as it answers again.
 func TestTheKeysOfManyLeasesLostAtOnceAreReleased(t *testing.T) {
 	t.Parallel()
 	many := testkit.Count(9000, 1000)

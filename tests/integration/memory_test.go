@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// A Manager lives as long as its process, so it must keep no memory of calls and leases
-// that have ended, whatever the nodes did meanwhile.
+// A Manager lives as long as its process, so it must keep no memory of calls and leases that have ended, whatever the
+// nodes have done.
 func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 	const many = 200
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Second))
@@ -77,7 +77,7 @@ func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 	})
 }
 
-// A Manager that has met contention must not pay for it with each lease.
+// After contention a Manager must not use more memory for each lease.
 func TestALeaseCostsNoMoreMemoryOnceItsManagerHasMetContention(t *testing.T) {
 	testkit.OnlyNightly(t, "it measures memory, which takes 20,000 leases")
 	const leases, most = 10_000, 700

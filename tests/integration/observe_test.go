@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Servers that stop and go on, are killed and come back empty: an observer learns of it each time, and
-// never of a smaller token.
+// Servers stop and continue, are killed and come back empty. An observer learns of it each time, and never of a smaller
+// token.
 func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 	t.Parallel()
 	holder, servers := testkit.Manager(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithHolder("holder"))
@@ -55,7 +55,7 @@ func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 		s.Continue()
 	}
 	until("a majority answers again", func(h quorumlock.Status) bool { return h.Known })
-	_ = l.Release(t.Context()) // it may have been lost meanwhile
+	_ = l.Release(t.Context()) // it may have been lost by now
 	until("nobody holds it any more", nobody)
 
 	l, err = holder.Acquire(t.Context(), "job")

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Sixteen processes share four permits, while a server is killed and comes back: never more than four
-// at work, never two in one slot, and each process has its share.
+// Sixteen processes share four permits, while a server is killed and comes back. At most four work at once, no two
+// share a slot, and each process has its share.
 func TestPermitsBoundHowManyWorkAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{4, 2, 1}[:testkit.Count(3, 1)] {
@@ -57,7 +57,7 @@ func TestPermitsBoundHowManyWorkAtOnce(t *testing.T) {
 	}
 }
 
-// All permits are in use with one node down.
+// All permits are usable with one node down.
 func TestAllPermitsAreUsedWithANodeDown(t *testing.T) {
 	t.Parallel()
 	m, servers := testkit.Manager(t, 3)
@@ -89,8 +89,8 @@ func TestAllPermitsAreUsedWithANodeDown(t *testing.T) {
 	}
 }
 
-// More callers than free permits come at one instant, in several processes: soon all permits are in use at once.
-// Then they are released together, and the other callers get theirs. Of MaxPermits, most are in use before.
+// More callers than free permits come at one instant, in several processes: soon all permits are in use at once. Then
+// they are released together, and the other callers get theirs. With MaxPermits, most permits are in use before.
 func TestAllPermitsAreInUseWhenCallersAreEnough(t *testing.T) {
 	t.Parallel()
 	const free = 128

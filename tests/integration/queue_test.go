@@ -135,8 +135,8 @@ func TestAWaiterThatLosesItsSubscriptionIsGrantedTheLockAnyway(t *testing.T) {
 	assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have polled")
 }
 
-// A waiter has the lease from a majority when the last node wakes it. That wake-up is one
-// more vote; the lock must not stay reserved.
+// A waiter has the lease from a majority when the last node wakes it. The wake-up is one more vote, so the lock must
+// not stay reserved.
 func TestANodeThatWakesLateVotesToo(t *testing.T) {
 	servers := testkit.Start(t, 3)
 	proxy := redistest.NewProxy(t, servers[2].Addr())
@@ -180,13 +180,13 @@ func TestAQueueOfWaitersHardlyPolls(t *testing.T) {
 		s.MustDo("CONFIG", "RESETSTAT")
 	}
 	time.Sleep(time.Second)
-	// The first waiter polls after 50 ms at the earliest, the second after 100 ms, and so
-	// on: 54 polls in all. Without queues, backoffs that start anew poll 8 × 20 times.
+	// The first waiter polls after 50 ms at the earliest, the second after 100 ms, and so on: 54 polls in all. Without
+	// queues, restarting backoffs would poll 8 × 20 times.
 	n := asked.Load() - before
 	assert.Less(t, n, int64(100))
 	for _, s := range servers {
-		// The attempt, its release if the caller did not wait for the answer, and the
-		// requests in flight at both ends.
+		// Counted are the attempt, its release if the caller did not wait for the answer, and the requests in flight at
+		// both ends.
 		assert.LessOrEqual(t, int64(testkit.ScriptCalls(t, s)), 2*n+2*int64(len(managers)))
 	}
 	require.NoError(t, l.Release(background))
@@ -239,9 +239,9 @@ func TestWithoutFencingThereAreQueuesAndNoRegisters(t *testing.T) {
 	testkit.Eventually(t, "the hint, the marker and the lists alone are left", func() bool { return len(keysBut(t, servers, hintKey, markerKey, listsKey, "contended")) == 0 })
 }
 
-// A Manager that meets contention for the first time notices late that the lock is taken,
-// and is not subscribed yet. It enters the queues later than another Manager's callers
-// that called after it. Its place is still that of its call.
+// A Manager that meets contention for the first time notices late that the lock is taken, and is not subscribed yet. It
+// enters the queues after another Manager's callers that called later. Its place still follows from the instant of its
+// call.
 func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	const late = 500 * time.Millisecond
 	holder, servers := testkit.Manager(t, 3)
@@ -275,9 +275,8 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	assert.Equal(t, "second", <-came)
 }
 
-// Processes that are connected but frozen, and clients that subscribe to every channel,
-// make the dead tickets ahead look as if they were in use. The process that releases the
-// lock may end at once, as a short job does.
+// Frozen processes that are still connected, and clients that subscribe to every channel, make the dead tickets ahead
+// seem in use. The process that releases the lock may end at once, as a short job does.
 func TestDeadTicketsAheadCostThreeGracesAtTheMost(t *testing.T) {
 	const grace = 200 * time.Millisecond
 	counts := []int{1, 300, 10, 50}

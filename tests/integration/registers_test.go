@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Invalid values that another program or an attacker may write into the fencing
-// registers: the sorted set of all names, and the base that is their lower bound.
+// Invalid values that another program or an attacker may write into the fencing registers: the sorted set of all names,
+// and the base that is their lower bound.
 
 // exact is the first number at which Lua and Redis no longer count exactly.
 const exact = int64(1) << 53
@@ -27,7 +27,7 @@ func register(score string) []string {
 // base returns the command that sets the base.
 func base(value string) []string { return []string{"SET", baseKey, value} }
 
-// spoil replaces the key of a command on servers, by that command.
+// spoil replaces the key of a command on servers by running the command.
 func spoil(servers []*redistest.Server, command []string) {
 	for _, s := range servers {
 		s.MustDo("DEL", command[1])
@@ -149,9 +149,8 @@ func TestARegisterThatTurnsInvalidUnderALeaseDoesNotEndIt(t *testing.T) {
 	}
 }
 
-// A base was a year ahead while a name was locked, and somebody has lowered it as
-// docs/runbook.md says. The tokens of that name go on increasing, because its register has
-// stayed; a new name has an ordinary token.
+// A base was a year ahead while a name was locked, and an operator has lowered it as docs/runbook.md describes. The
+// tokens of that name continue to increase, because its register has stayed; a new name has an ordinary token.
 func TestTokensGoOnIncreasingWhenABaseThatWasAYearAheadIsLowered(t *testing.T) {
 	servers := testkit.Start(t, 3)
 	m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)

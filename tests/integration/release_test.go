@@ -71,7 +71,7 @@ func reached(t *testing.T, servers []*redistest.Server, name string) {
 	})
 }
 
-// The log, the subscription and the spans say what Release says, once and at the end.
+// The log, the subscription and the spans report the same loss as Release, once and at the end.
 func TestALossThatAReleaseFindsIsReportedAsAnyOther(t *testing.T) {
 	var log testkit.Buffer
 	r := &recorder{}

@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// An operator takes a right away, or changes the password, and corrects that some seconds later. Whoever
-// led before leads again.
+// An operator removes a right or changes the password, and corrects that some seconds later. The previous leader leads
+// again.
 func TestLeadOutlivesRightsAndPasswordsThatAreWrongForSeconds(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the users of servers")
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestLeadOutlivesRightsAndPasswordsThatAreWrongForSeconds(t *testing.T) {
 			setUser := func(rules ...string) {
 				for _, s := range servers {
 					s.MustDo(append([]string{"ACL", "SETUSER", "app"}, rules...)...)
-					s.MustDo("CLIENT", "KILL", "USER", "app") // a connection that is up is asked for no password
+					s.MustDo("CLIENT", "KILL", "USER", "app") // an established connection is not asked for a password
 				}
 			}
 			nodes := over(t, redistest.Addrs(servers), func(o *rueidis.ClientOption) { o.Username, o.Password = "app", password })
@@ -64,7 +64,7 @@ func TestLeadOutlivesRightsAndPasswordsThatAreWrongForSeconds(t *testing.T) {
 	}
 }
 
-// A rotation goes node by node, and a program that starts on its way must not fail.
+// A rotation changes the nodes one by one, and a program that starts in between must not fail.
 func TestNewStartsWhenOneOfThreeNodesRefusesItsPassword(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the users of servers")
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The whole way on real servers, with one of three down: an ask, and then a revocation.
+// The whole way on real servers, with one of three down: a request to yield, and then a revocation.
 func TestAHolderIsAskedAndThenRevoked(t *testing.T) {
 	t.Parallel()
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(3*time.Second))

@@ -28,14 +28,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// transcript records all output of a Manager: it is the writer of its log, its tracer and
-// its meter.
+// transcript records all output of a Manager. It is the writer of its log, its tracer and its meter.
 type transcript struct {
 	tracenoop.TracerProvider
 	testkit.Buffer
 }
 
-// note records values, in every way in which they can be printed.
+// note records values in every way in which they can be printed.
 func (e *transcript) note(what string, values ...any) {
 	for _, v := range values {
 		_, _ = fmt.Fprintf(e, "%s: %v\n%+v\n%#v\n%q\n", what, v, v, v, fmt.Sprint(v))
@@ -98,8 +97,7 @@ func (s *transcriptSpan) AddEvent(name string, opts ...trace.EventOption) {
 	s.e.note("event "+name, config.Attributes())
 }
 
-// meters is the transcript's MeterProvider, a type of its own because the names of the
-// methods clash.
+// meters is the transcript's MeterProvider. It is a separate type because the names of the methods clash.
 type meters struct {
 	metricnoop.MeterProvider
 	e *transcript
@@ -142,12 +140,11 @@ func (c transcriptCounter) Add(_ context.Context, _ int64, opts ...metric.AddOpt
 	c.e.note("metric "+c.name, attrs.ToSlice())
 }
 
-// withoutHello is set where scripts/compat.sh has renamed HELLO. Valkey 9 asks for the password before it says so, and
-// a client cannot find out by itself.
+// withoutHello is set where scripts/compat.sh has renamed HELLO. Valkey 9 asks for the password before it reports that,
+// so a client cannot detect it.
 var withoutHello = os.Getenv("QUORUMLOCK_RESP") == "2"
 
-// A Manager runs into every failure that there is, and none of its output contains a
-// secret.
+// A Manager runs into every kind of failure, and none of its output contains a secret.
 func TestSecretsAreNeverPrinted(t *testing.T) {
 	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Eight clients take random pairs of five names while a server is killed and comes back: nobody waits
-// for ever, no name has two holders, and every client gets on. The battery's row is a minute long.
+// Eight clients take random pairs of five names while a server is killed and comes back. No client waits forever, no
+// name has two holders, and every client makes progress. The battery's row is a minute long.
 func TestClientsThatTakeRandomPairsOfNames(t *testing.T) {
 	t.Parallel()
 	servers := testkit.Start(t, 3)
@@ -61,8 +61,8 @@ func TestClientsThatTakeRandomPairsOfNames(t *testing.T) {
 	require.NoError(t, leases.Release(t.Context()))
 }
 
-// workThroughARestart kills a server under clients, and restarts it. Before, meanwhile and after, the
-// clients work until each has had so many turns more; how long that takes is up to the machine.
+// workThroughARestart kills a server under clients, and restarts it. Before, during and after the outage the clients
+// work until each has had this number of further turns, however long that takes.
 func workThroughARestart(t *testing.T, s *redistest.Server, more int32, turns []atomic.Int32) {
 	t.Helper()
 	work := func(when string) {
@@ -119,8 +119,8 @@ func TestTheSpanOfACallForSeveralNamesShowsWhichOneItWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Calls for one or for three of six names, by 32 callers in 8 processes that work for 10 ms: how long they wait,
-// and how much of the names' time is work. ADR 42 has figures.
+// Calls for one or for three of six names, by 32 callers in 8 processes that work for 10 ms. It measures how long they
+// wait, and which share of the names' time is work. ADR 42 has figures.
 func BenchmarkHotNames(b *testing.B) {
 	const names, callers, work = 6, 32, 10 * time.Millisecond
 	for _, wanted := range []int{1, 3} {

@@ -17,20 +17,20 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// beforePolls is much longer than a wake-up takes on a loaded machine, and half as long as the shortest
-// pause between two polls of a waiter with testkit.Lazily. A waiter also polls when the lease that it
-// waits for would end, therefore leases live longer.
+// beforePolls is much longer than a wake-up takes on a loaded machine, and half of the shortest pause between two polls
+// of a waiter with testkit.Lazily. A waiter also polls when the lease that it waits for would end, so leases live
+// longer than that.
 const (
 	beforePolls = 10 * time.Second
 	beyondPolls = time.Minute
 )
 
-// resource is what a resource sees: who uses it, and with which tokens.
+// resource is the view of a resource: its users, and their tokens.
 type resource struct {
 	t       *testing.T
 	readers atomic.Int32
 	writers atomic.Int32
-	turns   [3]atomic.Int32 // of readers, of writers, and of readers beside others
+	turns   [3]atomic.Int32 // of readers, of writers, and of readers alongside others
 
 	mu   sync.Mutex
 	last int64 // of the last writer
@@ -64,7 +64,7 @@ func (r *resource) write(l *quorumlock.Lease) {
 	r.turns[1].Add(1)
 }
 
-// Two writers and six readers in a process each, while a server is killed and comes back.
+// Two writers and six readers run in a process each, while a server is killed and comes back.
 func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	t.Parallel()
 	servers := testkit.Start(t, 3)
@@ -94,8 +94,8 @@ func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	clean(t, servers)
 }
 
-// A writer gets its turn among readers that never pause, and they all go on. Without a place before later
-// readers it would wait for ever.
+// A writer gets its turn among readers that never pause, and all of them continue. Without a place before later readers
+// it would wait forever.
 func TestAWriterGetsItsTurnAmongReadersThatNeverPause(t *testing.T) {
 	t.Parallel()
 	servers := testkit.Start(t, 3)
@@ -178,7 +178,7 @@ func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
 	clients.Wait()
 }
 
-// Nobody else writes between the end of an exclusive lease and the shared one that replaces it.
+// No other client writes between the end of an exclusive lease and the shared one that replaces it.
 func TestDowngradeLetsNoWriterIn(t *testing.T) {
 	t.Parallel()
 	m, servers := testkit.Manager(t, 3)
@@ -237,8 +237,8 @@ func TestARefusalByReadersSaysHowManyThereAre(t *testing.T) {
 	assert.Equal(t, `quorumlock: "job" is held by readers whose leases were revoked`, refusal())
 }
 
-// A node that has lost a writer's lock wakes the readers that wait. They find the writer on the other
-// nodes, and stay in the queue: that does not keep the writer from getting its node back.
+// A node that has lost a writer's lock wakes the waiting readers. They find the writer on the other nodes and stay in
+// the queue. The writer still gets its node back.
 func TestReadersThatWaitDoNotKeepANodeFromAWriter(t *testing.T) {
 	t.Parallel()
 	servers := testkit.Start(t, 3)
@@ -269,8 +269,8 @@ func TestReadersThatWaitDoNotKeepANodeFromAWriter(t *testing.T) {
 	require.NoError(t, <-granted)
 }
 
-// A writer's attempt that fails moves the register of a node that did not show the readers. The readers
-// who come later may have a larger token then, and those before them are no less valid.
+// A writer's failed attempt raises the register of a node that did not show the readers. Later readers may then have a
+// larger token, and earlier ones stay valid.
 func TestAFailedAttemptToWriteGivesLaterReadersALargerToken(t *testing.T) {
 	t.Parallel()
 	servers := testkit.Start(t, 3)

@@ -85,8 +85,8 @@ func TestSlotsWithDifferentTagsAreRefusedWithTheFix(t *testing.T) {
 	assert.ErrorContains(t, err, "node 2 (slot:{b}): has another hash tag than node 0 ({a}), and all keys have one prefix; use one tag")
 }
 
-// The slot's keys move to another master while a lease is held. The lease goes on, or is
-// reported as lost, and the new owner starts a quarantine.
+// The slot's keys move to another master while a lease is held. The lease continues or is reported as lost, and the new
+// owner starts a quarantine.
 func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
 	testkit.OnlyNightly(t, "slots move for 30 s")
 	testkit.OnlyAddrs(t, "it has clusters of its own")
@@ -120,8 +120,8 @@ func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
 	testkit.Released(t, next)
 }
 
-// While the keys of a slot are in two places, a server refuses a script of whose keys some are here and others are
-// not, also those that exist nowhere. That passes.
+// While the keys of a slot are in two places, a server refuses a script if only some of its keys are here. Keys that
+// exist nowhere count as absent, too. The state is transient.
 func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
@@ -176,8 +176,8 @@ func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 	require.NoError(t, <-waiting)
 }
 
-// A script finds that a key has left only when it uses the key, if it had the key when it began. Servers say this in
-// words of their own, and an answer that is not understood would not end the votes.
+// If a script's key was there when the script began, the script notices that it has left only when it uses the key.
+// Servers report this in their own words, and an answer that is not understood would not end the votes.
 func TestTheWordsOfAScriptInAHalfMovedSlotAreKnown(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has a cluster of its own")
 	t.Parallel()
@@ -197,8 +197,8 @@ func TestTheWordsOfAScriptInAHalfMovedSlotAreKnown(t *testing.T) {
 	assert.ErrorIs(t, err, wire.ErrMoving)
 }
 
-// A cluster keeps the connections of a master that is demoted and promoted again. Such a
-// connection gives no vote unless its client has learnt what happened meanwhile.
+// A cluster keeps the connections of a master that is demoted and promoted again. Such a connection gives no vote
+// unless its client has learnt of both changes.
 func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	testkit.OnlyNightly(t, "two failovers take 19 s")
 	testkit.OnlyAddrs(t, "it has clusters of its own")
@@ -235,7 +235,7 @@ func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	require.NotEmpty(t, before)
 
 	for _, p := range proxies {
-		p.Swallow() // it does not hear of the failovers
+		p.Swallow() // it misses the failovers
 	}
 	c.Failover(slot)
 	c.Failover(slot)
@@ -257,15 +257,15 @@ func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	testkit.Released(t, l)
 }
 
-// A slot move that is taken back leaves the server, its process and its epoch as they were, without some of
-// its keys. Another client waits until the lease that lost its key ends.
+// A slot move that is taken back leaves the server, its process and its epoch as they were, without some of its keys.
+// Another client waits until the lease that lost its key ends.
 func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
 	const ttl, lost = 6 * time.Second, 2 * time.Second
 	for claim, k := range map[string]struct {
 		asks, late bool          // the other client asks while the slot is half moved, or starts afterwards
-		open       time.Duration // for so long
+		open       time.Duration // how long
 	}{
 		"an answer says so to the other client": {asks: true},
 		"it stays open longer than the poll":    {open: 1200 * time.Millisecond},
@@ -310,7 +310,7 @@ func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
 	}
 }
 
-// A master that does not say whether keys leave it gives no vote. The leases there stay.
+// A master that does not report whether keys leave it gives no vote. The leases there stay.
 func TestAMasterThatHidesItsSlotsGivesNoVoteAndEndsNoLease(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()

@@ -139,7 +139,7 @@ func TestANameThatIsTakenWithoutAHolderSaysByWhat(t *testing.T) {
 	assert.EqualError(t, err, `quorumlock: resume "handed": the handle no longer works: its lock has ended`)
 }
 
-// A program may compute the time that is left for a wait, and pass what it gets.
+// A program may compute the remaining time for a wait, and pass the result unchecked.
 func TestAWaitThatEndsAtOnceStillAsksOnce(t *testing.T) {
 	t.Parallel()
 	m := open(t, testkit.Nodes(t, redistest.Addrs(testkit.Start(t, 3))...), patient()...)

@@ -56,8 +56,8 @@ func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
 // gets a key back within the TTL, and a cluster serves nothing for 2 s after its start.
 var lively = []quorumlock.Option{quorumlock.WithTTL(9 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}
 
-// live takes a Manager through every event in the life of a lease, on servers of its own,
-// with a contender over the same servers.
+// live takes a Manager through every event in the life of a lease, on servers of its own, with a contender on the same
+// servers.
 func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.Server) {
 	t.Helper()
 	l := testkit.Acquired(t, m, "job", quorumlock.WithHolder("me"))
@@ -90,8 +90,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	testkit.Eventually(t, "lost", func() bool { return errors.Is(next.Verify(background), quorumlock.ErrLost) })
 	require.ErrorIs(t, next.Release(background), quorumlock.ErrLost)
 
-	// Registers that differ, and are above the proposed token, have to be raised before
-	// the grant.
+	// Registers that differ and are above the proposed token must be raised before the grant.
 	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, server := range servers {
 		server.MustDo("ZADD", registersKey, fmt.Sprint(ahead+int64(i)), testkit.Prefix+"uneven")
@@ -109,8 +108,7 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Names: []string{"redis.test", "127.0.0.1"}}})
 	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: clients}})
 	named := func(name string) *tls.Config { c := ca.ClientConfig(); c.ServerName = name; return c }
-	// With TLS 1.3 a client notices its refusal only after the handshake, perhaps only by
-	// the end of the connection.
+	// With TLS 1.3 a client notices its refusal only after the handshake, perhaps only from the end of the connection.
 	old := func(c *tls.Config) *tls.Config { c.MaxVersion = tls.VersionTLS12; return c }
 	for _, c := range []struct {
 		claim, addr string
@@ -145,8 +143,8 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 	}
 }
 
-// A server that answers a TLS handshake with something else, as one does that has got a line
-// feed, speaks no TLS for certain.
+// A server that answers a TLS handshake with plain text certainly does not speak TLS. A Redis server answers so once it
+// has received a line feed.
 func TestAServerThatAnswersAHandshakeInPlainTextIsRefused(t *testing.T) {
 	testkit.OnlyAddrs(t, "the server is none")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -252,8 +252,7 @@ func TestOnlyErrorsAreErrorsInATrace(t *testing.T) {
 	}
 }
 
-// The second holder is another client, which the nodes have granted the lock after the
-// first.
+// The second holder is another client: the nodes granted it the lock after the first.
 func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
 	servers := testkit.Start(t, 3)
 	ofFirst, ofWaiting := &recorder{}, &recorder{started: 100} // IDs that the processes do not share

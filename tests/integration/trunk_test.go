@@ -31,7 +31,8 @@ func bucketNames() []string {
 	return names
 }
 
-// A master has one connection for requests and one for wake-ups of a client (two with RESP2), and one if it is a seed.
+// A client has one connection to a master for requests and one for wake-ups (two with RESP2), and one more if the
+// master is a seed.
 func TestAClientOfAClusterHasFewConnectionsToEachMaster(t *testing.T) {
 	c := startCluster(t)
 	for protocol, most := range map[string]int{"RESP3": 3, "RESP2": 4} {
@@ -105,7 +106,7 @@ func TestAClientOfAClusterHasFewConnectionsToEachMaster(t *testing.T) {
 	}
 }
 
-// load is callers that take and release names of all buckets, and leases that are held all the time.
+// load has callers that take and release names of all buckets, and leases that are held all the time.
 type load struct {
 	names    []string
 	held     []*quorumlock.Lease
@@ -151,7 +152,7 @@ func (l *load) call(m *quorumlock.Manager, i int) {
 	}
 }
 
-// What a request has locked whose answer is lost is released, and each bucket goes on.
+// If an answer is lost, what its request has locked is released, and each bucket continues.
 func TestASharedConnectionEndsUnderLoad(t *testing.T) {
 	for fault, strike := range map[string]func(*redistest.Server){
 		"the connections are killed": func(s *redistest.Server) {

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The servers stand still for longer than the first TTL, and the lease with the longer one outlives that. With the
-// shorter one another client gets the name long before the first TTL would be over.
+// The servers stand still for longer than the first TTL. The lease with the longer TTL outlives this; with the shorter
+// TTL, another client gets the name long before the first TTL would have expired.
 func TestAnotherTTLHoldsOnTheServers(t *testing.T) {
 	testkit.OnlyAddrs(t, "a server that stands still is a failover there")
 	t.Parallel()

@@ -34,7 +34,7 @@ func waitToBeKilled(t *testing.T, addrs []string) {
 	select {}
 }
 
-// allCounts is how many waiters each answer about "job" and "pool" counts.
+// allCounts returns the number of waiters that each answer about "job" and "pool" has.
 func allCounts(t *testing.T, m *quorumlock.Manager) (counts []string) {
 	count := func(what string, n int) { counts = append(counts, fmt.Sprintf("%s %d", what, n)) }
 	s, err := m.Inspect(t.Context(), "job")
@@ -59,8 +59,8 @@ func allCounts(t *testing.T, m *quorumlock.Manager) (counts []string) {
 	return counts
 }
 
-// A process with waiters is killed, and no count has them from then on, though their tickets stay. The waiter
-// of another process still counts.
+// A process with waiters is killed. No count includes them from then on, though their tickets stay. The waiter of
+// another process still counts.
 func TestNoCountHasTheWaitersOfAKilledProcess(t *testing.T) {
 	testkit.OnlyAddrs(t, "the other process dials addresses")
 	if addrs := os.Getenv(waitsAt); addrs != "" {
@@ -106,7 +106,8 @@ func TestNoCountHasTheWaitersOfAKilledProcess(t *testing.T) {
 	<-ended
 }
 
-// A user from before that right may not ask who listens: counts are what the queues show, and nothing fails.
+// A user created before that right existed may not ask which waiters are subscribed. Counts then follow the queues, and
+// nothing fails.
 func TestWithoutTheRightToPUBSUBCountsHaveTheKilledToo(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the rights at one server")
 	t.Parallel()

@@ -18,10 +18,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// A published message is a hint: none can end a lease, and an unused ticket costs little.
+// A published message is a hint: it can never end a lease, and an unused ticket costs little.
 
-// managerID returns the id under which the servers wake a Manager. It must be the only
-// one that is subscribed.
+// managerID returns the id under which the servers wake a Manager. Only this one Manager may be subscribed.
 func managerID(t *testing.T, servers []*redistest.Server) string {
 	t.Helper()
 	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", wakeChannel("*")).([]any)
@@ -29,8 +28,7 @@ func managerID(t *testing.T, servers []*redistest.Server) string {
 	return strings.TrimPrefix(channels[0].(string), wakeChannel(""))
 }
 
-// issued is the number of the ticket with which testkit.Queueing has met contention. Its
-// caller has gone.
+// issued is the number of the ticket that testkit.Queueing's caller got under contention. That caller has gone.
 const issued = "0000000000000001"
 
 func wakeChannel(manager string) string { return testkit.Prefix + "\xffw" + manager }
@@ -85,8 +83,7 @@ func TestNoPublishedMessageEndsALease(t *testing.T) {
 	testkit.Released(t, theirs)
 }
 
-// A forged ticket, and a lock that is not ours: the Manager must not pass on a lock that
-// it does not own.
+// A forged ticket, and a lock that another client owns: the Manager must not pass it on.
 func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
 	_, servers := testkit.Queueing(t, 1)
 	server, id, long := servers[0], managerID(t, servers), strings.Repeat("n", config.MaxNameLen+1)
@@ -127,8 +124,8 @@ func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
 	})
 }
 
-// A lease has two votes, and somebody publishes that the third node reserves the lock for it.
-// Each such message may cause a request that goes out with the renewals: one at a time.
+// A lease has two votes, and forged messages say that the third node reserves the lock for it. Each such message may
+// cause a request that goes out with the renewals: one at a time.
 func TestAFloodOfMessagesCausesOneRequestAtATime(t *testing.T) {
 	servers := testkit.Start(t, 3)
 	cut, slow := redistest.NewProxy(t, servers[2].Addr()), redistest.NewProxy(t, servers[2].Addr())
@@ -165,7 +162,7 @@ func TestAFloodOfMessagesCausesOneRequestAtATime(t *testing.T) {
 	testkit.Released(t, lease)
 }
 
-// values returns what the locks have on every server.
+// values returns the values of the locks on every server.
 func values(servers []*redistest.Server, names ...string) (all []any) {
 	for _, name := range names {
 		for _, s := range servers {
@@ -193,8 +190,8 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Equal(t, `quorumlock: "job" is held by owner "abc"; the lease expires in 1s unless renewed`, held.Error())
 }
 
-// One server has lost the key of a lease. Each waiter gets the lock there, is refused elsewhere, and gives it
-// back; the server then reserves it for one of them. They must not go round (ADR 47).
+// One server has lost the key of a lease. Each waiter gets the lock there, is refused elsewhere, and gives it back; the
+// server then reserves it for one of them. They must not repeat this in a loop (ADR 47).
 func TestAServerThatHasLostTheKeyIsNotAskedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	m, servers := testkit.Manager(t, 3)
