@@ -43,8 +43,8 @@ func writerRole() int {
 	return 0
 }
 
-// A process is stopped while it waits to write, and its connections live: readers that come later wait for
-// seconds, and not for as long as it is stopped. When it continues it gets its turn.
+// A process is stopped while it waits to write, and its connections stay up. Later readers wait for seconds, and not
+// for as long as it is stopped. When it continues it gets its turn.
 func TestAWriterThatIsStoppedBarsReadersForSeconds(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("a writer is stopped while it waits behind a reader, N=%d", n))

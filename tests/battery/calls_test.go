@@ -29,23 +29,23 @@ var arguments = map[string]int{
 	"share": 6, "prolong": 2, "restore": 4, "quit": 4, "anew": 4, "forget": 2, "guard": 7, "list": 9, "announce": 3,
 }
 
-// leanArguments are those of the lean script.
+// leanArguments returns how many arguments each operation of the lean script has.
 var leanArguments = map[string]int{"acquire": 4, "release": 1}
 
 const (
 	shared = 5 // keys before those of the locks
-	frame  = 6 // arguments before those of the operations, of which the last has the flags
+	frame  = 6 // arguments before the first operation; the last one has the flags
 )
 
-// operations returns the operations of a command, or none if it is no call of the script.
-// known is false if one of them is unknown.
+// operations returns the operations of a command, or none if it isn't a call of the script. known is false if one of
+// them is unknown.
 func operations(cmd []string) (all []operation, known bool) {
 	if len(cmd) < 3 || !strings.EqualFold(cmd[0], "EVALSHA") {
 		return nil, true
 	}
 	keys, err := strconv.Atoi(cmd[2])
 	if err == nil && keys == 2 && len(cmd) > 4+keys {
-		if op := cmd[3+keys]; op == "acquire" || op == "release" { // of the lean script, whose first key is the lock
+		if op := cmd[3+keys]; op == "acquire" || op == "release" { // the lean script, whose first key is the lock
 			n := leanArguments[op]
 			return []operation{{name: op, key: cmd[3], args: cmd[4+keys : min(4+keys+n, len(cmd))]}}, len(cmd) >= 4+keys+n
 		}
@@ -54,7 +54,7 @@ func operations(cmd []string) (all []operation, known bool) {
 		return nil, false
 	}
 	step, args := 1, cmd[3+keys+frame:]
-	if strings.Contains(cmd[3+keys+frame-1], "k") { // each lock has three companions
+	if strings.Contains(cmd[3+keys+frame-1], "k") { // each lock has three companion keys
 		step = 4
 	}
 	for at := 3 + shared; at < 3+keys; at += step {
@@ -84,7 +84,7 @@ func (op operation) kind() string {
 	case "wait", "share", "anew":
 		return "acquire"
 	case "leave", "quit":
-		if strings.HasSuffix(op.args[0], " w ") { // of a ticket, and not of a lease
+		if strings.HasSuffix(op.args[0], " w ") { // the value is a ticket, and not a lease
 			return "pass"
 		}
 		return "release"
@@ -97,8 +97,8 @@ func (op operation) kind() string {
 	}
 }
 
-// The rows recognise operations by their names. If the script names them differently, or
-// gives them other arguments, the rows would drop nothing.
+// The rows recognise operations by their names. If the script used other names or arguments, the rows would drop
+// nothing.
 func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxies, addrs := testkit.Proxied(t, []*redistest.Server{server})
@@ -112,7 +112,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		return false
 	}, 0)
 	m := testkit.Connect(t, addrs, quorumlock.WithRestartGuard(config.DefaultTTL), quorumlock.WithTrustEmptyNodes())
-	for i := range 4 { // each second one is refused, and waits
+	for i := range 4 { // every second one is refused, and waits
 		acquire := m.Acquire
 		if i > 1 {
 			acquire = testkit.With(m.Acquire, quorumlock.Shared())

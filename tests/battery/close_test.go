@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Close runs at a random moment: 50 calls of Acquire and 50 of Renew are in progress. One
-// node hangs, either for a moment or for so long that its connection has been given up.
+// Close runs at a random moment, while 50 calls of Acquire and 50 of Renew are in progress. One node hangs, either for
+// a moment or for so long that the client has given up its connection.
 func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
@@ -69,7 +69,7 @@ func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 	})
 }
 
-// closeTally has the results of the closes of a row; guarded by mu.
+// closeTally has the results of a row's calls of Close; guarded by mu.
 type closeTally struct {
 	mu                                                        sync.Mutex
 	took                                                      []time.Duration
@@ -93,8 +93,8 @@ type closer struct {
 
 const (
 	underWay = 50
-	// keysGone is the time after Close after which a key counts as left behind. In CI a
-	// round is not counted if a PING of a healthy node took that long.
+	// keysGone is the time after Close after which a key counts as left behind. In CI a round does not count if a PING
+	// of a healthy node took that long.
 	keysGone = 100 * time.Millisecond
 )
 
@@ -120,11 +120,11 @@ func newCloser(t *testing.T, prefix string, servers []*redistest.Server) *closer
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		l, err := m.Acquire(ctx, fmt.Sprint(prefix, "held-", i))
 		cancel()
-		if err != nil { // the Manager has to be closed anyway
+		if err != nil { // the Manager must be closed anyway
 			_ = m.Close(context.Background())
 		}
 		require.NoError(t, err)
-		if i%2 == 0 { // for the others, the end of the lease makes the channels
+		if i%2 == 0 { // for the others, the channels are made only when the lease ends
 			l.Lost()
 		}
 		c.leases = append(c.leases, l)
@@ -195,7 +195,7 @@ func (c *closer) close(healthy []*redistest.Server, tally *closeTally) {
 	case <-returned:
 	case <-time.After(limitOf(100 * time.Millisecond)):
 		hung = true
-		<-returned // for ever, if necessary: the time limit of the test ends it
+		<-returned // forever, if necessary: the time limit of the test ends it
 	}
 	var keys []string
 	within(keysGone, func() bool {
@@ -261,8 +261,7 @@ func (c *closer) close(healthy []*redistest.Server, tally *closeTally) {
 	}
 }
 
-// watchPings pings the servers all the time, until slowest is called. slowest returns the
-// time of the slowest answer.
+// watchPings pings the servers continuously until slowest is called. slowest returns the time of the slowest answer.
 func watchPings(servers []*redistest.Server) (slowest func() time.Duration) {
 	var all sync.WaitGroup
 	var worst atomic.Int64

@@ -28,11 +28,11 @@ const (
 	clusterNames   = 4 // of each bucket
 )
 
-// clusterFaults are what hits a whole cluster. Each returns the buckets that may stand still.
+// clusterFaults are the faults of a whole cluster. Each returns the buckets that may stand still.
 var clusterFaults = []struct {
 	name  string
 	fault func(t *testing.T, c *clusterScene) (hit map[int]bool)
-	back  time.Duration // until the buckets that were hit grant again
+	back  time.Duration // until the affected buckets grant again
 }{
 	{"nothing", func(*testing.T, *clusterScene) map[int]bool { return nil }, time.Minute},
 	{"the slot of a bucket moved to an empty master", func(t *testing.T, c *clusterScene) map[int]bool {
@@ -142,7 +142,7 @@ func (c *clusterScene) failed(err error) {
 	c.errors[err.Error()]++
 }
 
-// Clients lock names of all buckets of a cluster, and hold some all the time, while its masters fail and slots move.
+// Clients lock names of all buckets of a cluster, and hold some permanently, while its masters fail and slots move.
 func TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn(t *testing.T) {
 	eachNight(t)
 	r := newRow(t, "a whole cluster: 3 masters with replicas, an empty one, 3 clients, 64 names")
@@ -152,7 +152,7 @@ func TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn(t *testing.T) {
 	for i := 0; ; i++ {
 		name := fmt.Sprint("job/", i)
 		b := master.Bucket(name)
-		if len(c.names[b]) < 2*clusterNames { // the second half is held all the time
+		if len(c.names[b]) < 2*clusterNames { // the second half is held permanently
 			c.names[b] = append(c.names[b], name)
 		}
 		if i > 1000 {

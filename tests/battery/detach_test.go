@@ -19,11 +19,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// heirConfig configures a process that resumes the handles that it is sent.
+// heirConfig configures a process that resumes the handles that it receives.
 type heirConfig struct{ Addrs []string }
 
-// heirAnswer is what it says of each: the token, 0 if it did not get the lease; then it waits for an empty
-// handle, and releases.
+// heirAnswer is its answer to each handle: the token, or 0 if it did not get the lease. It then waits for an empty
+// handle, which releases the lease.
 type heirAnswer struct{ Token int64 }
 
 func init() { roles["heir"] = heirRole }
@@ -78,7 +78,7 @@ func TestOfTwoProcessesThatResumeACopyOneGetsTheLease(t *testing.T) {
 		heirs := []*child{spawn(t, "heir", heirConfig{addrs}), spawn(t, "heir", heirConfig{addrs})}
 		rounds, both, one, stale := count(1000, 50), 0, 0, 0
 		for i := range rounds {
-			name := fmt.Sprint("job", i) // nobody waits for the end of a handle that none of the two got
+			name := fmt.Sprint("job", i) // a new name: an unresumed handle would block the old one
 			l, err := m.Acquire(t.Context(), name)
 			require.NoError(t, err)
 			handle, err := l.Detach(t.Context(), 10*time.Second)

@@ -19,8 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// One node is under memory pressure and evicts keys. Under the guard it does not vote, so
-// an eviction cannot lead to a second lease. Without the guard it does.
+// One node is under memory pressure and evicts keys. Under the guard it does not vote, so an eviction cannot lead to a
+// second lease. Without the guard it can.
 func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 	const policy = "allkeys-lru"
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -72,8 +72,8 @@ func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 	})
 }
 
-// evictions has one node drop locks, under the guard and without it, while two clients want a lease, or
-// one of the two reads.
+// evictions has one node drop locks, with the guard and without it, while two clients want a lease, or one of the two
+// reads.
 func evictions(t *testing.T, n int, servers []*redistest.Server, holder, competitor *quorumlock.Manager, policy string, shared bool) {
 	t.Helper()
 	under := policy + " pressure on one node"
@@ -93,7 +93,7 @@ func evictions(t *testing.T, n int, servers []*redistest.Server, holder, competi
 		s, key := w.servers[victim], config.DefaultPrefix+w.job
 		held := s.MustDo("GET", key)
 		if held == nil {
-			return // the server is full since the round before, and has dropped it already
+			return // the server is full since the round before, and has already dropped it
 		}
 		s.Fill(policy, func() bool { return s.MustDo("GET", key) != held })
 	}}
@@ -106,8 +106,7 @@ func evictions(t *testing.T, n int, servers []*redistest.Server, holder, competi
 		off.overlaps.Load() > 0)
 }
 
-// pressed has the holder hold a lease, the competitor ask for it all the time, and the
-// victim evict it.
+// pressed has the holder hold a lease, the competitor ask for it continuously, and the victim evict it.
 func pressed(t *testing.T, victim, other *redistest.Server, ask pair, policy string, tally *amnesiacs) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -128,8 +127,8 @@ func pressed(t *testing.T, victim, other *redistest.Server, ask pair, policy str
 		t.Error("the competitor is not granted the lease")
 	})
 	key := config.DefaultPrefix + held.Name()
-	// The node does not vote, and a heal must not give it a key that would be a vote.
-	// This key it already had before it began to evict.
+	// The node does not vote, so a heal must not restore a key that would be a vote. This key stands for one from
+	// before the node began to evict.
 	victim.MustDo("SET", key, fmt.Sprint(other.MustDo("GET", key)), "PX", "60000")
 	victim.Fill(policy, func() bool { return victim.MustDo("EXISTS", key) == int64(0) })
 	time.Sleep(50 * time.Millisecond) // time for the competitor to find it free
@@ -140,8 +139,7 @@ func pressed(t *testing.T, victim, other *redistest.Server, ask pair, policy str
 	tally.rounds.Add(1)
 }
 
-// The policy changes while leases are held. The next renewal misses the first evicted
-// key.
+// The policy changes while leases are held. The next renewal notices the first evicted key.
 func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 	const ttl = 3 * time.Second
 	const interval = ttl / 3
@@ -166,11 +164,11 @@ func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 				<-changes.C()
 			}
 			key := config.DefaultPrefix + l.Name()
-			patiently(t, "all nodes have the lock", func() bool { // one that connects late does not have it yet, and the margin is 0
+			patiently(t, "all nodes have the lock", func() bool { // a node that connects late lacks it at first, and the margin is 0
 				return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return s.MustDo("EXISTS", key) != int64(1) })
 			})
-			// Until the key is gone: before that, no client can notice. It may be
-			// restored soon.
+			// The time runs from the moment when the key is gone, because no client can notice it earlier. The key may
+			// soon be restored.
 			var began time.Time
 			victim.Fill("allkeys-random", func() bool { // with an LRU policy, renewed keys would be evicted last
 				began = time.Now()
@@ -193,10 +191,10 @@ func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 			victim.MustDo("CONFIG", "SET", "maxmemory-policy", "noeviction")
 			victim.MustDo("EVAL", "for _, key in ipairs(redis.call('KEYS', 'redistest:*')) do redis.call('DEL', key) end", "0")
 		}
-		// An interval is up to a tenth longer by the jitter, and the reply takes time.
+		// The jitter lengthens an interval by up to a tenth, and the reply takes time.
 		bar := interval*11/10 + 20*time.Millisecond
 		r.figure(fmt.Sprintf("reported after the first lock was dropped: %s, in %d rounds", spread(late), rounds),
-			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= min(limitOf(bar), 5*time.Second)) // the check every 10 s would be no merit
+			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= min(limitOf(bar), 5*time.Second)) // the check every 10 s does not count
 		r.figure(fmt.Sprintf("leases lost %d/%d", lost, rounds), "0", lost == 0)
 	})
 }

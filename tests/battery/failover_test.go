@@ -21,29 +21,28 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Failover groups under real Sentinels. A holds a lease, B waits for it, and a fault makes
-// another server the master. Two leases at once are an overlap. With the guard off there
-// have to be some, where docs/reports/failovers.md says so: otherwise the row could not see
-// them. No server has min-replicas, so an old master goes on until it is demoted.
+// Failover groups under real Sentinels. A holds a lease, B waits for it, and a fault makes another server the master.
+// Two leases at once are an overlap. With the guard off, some overlaps must occur where docs/reports/failovers.md lists
+// them: otherwise the row could not detect them. No server has min-replicas, so an old master continues until it is
+// demoted.
 
 // failover is a fault of a group.
 type failover struct {
 	name    string
-	cluster bool // one slot of a cluster, and not a group under Sentinels
+	cluster bool // one slot of a cluster instead of a group under Sentinels
 	ttl     time.Duration
-	direct  bool          // A is on the side of the server that is cut off: it reaches that one and nobody else
+	direct  bool          // A is on the side of the server that is cut off, and reaches only that server
 	harmful bool          // without the guard, two leases overlap
-	alone   bool          // A reaches nobody from the fault on
-	parted  bool          // of two nodes beside the group, each side reaches one from the fault on
+	alone   bool          // A reaches no server from the fault on
+	parted  bool          // of two nodes outside the group, each side reaches one from the fault on
 	clocks  time.Duration // how far the replicas' clocks are ahead of the master's
 	fault   func(t *testing.T, g *redistest.Group)
 	move    func(t *testing.T, c *redistest.Cluster, owner int) // the fault of a cluster
-	// kept means that A keeps its lease: the TTL is longer than the failover, or other nodes
-	// are a majority.
+	// kept means that A keeps its lease: the TTL is longer than the failover, or other nodes are a majority.
 	kept bool
 }
 
-// toRenew is what a holder needs of its TTL to find the next master and to renew there.
+// toRenew is the part of its TTL that a holder needs to find the next master and to renew there.
 const toRenew = 3 * time.Second
 
 // window is WithFailover's.
@@ -52,16 +51,16 @@ const window = 3 * time.Second
 // failovers has the results of the rounds of a row.
 type failovers struct {
 	rounds, overlaps, inversions, kept atomic.Int64
-	late                               atomic.Int64 // failovers that no lease of theirs could outlive
-	unreported                         atomic.Int64 // leases that were over when B was granted, without a report of it
+	late                               atomic.Int64 // failovers that took longer than any lease could live
+	unreported                         atomic.Int64 // leases that had ended when B was granted, without a report
 
 	mu      sync.Mutex
 	longest time.Duration   // overlap
-	waited  []time.Duration // until B was granted, from the fault, where A has lost its lease
+	waited  []time.Duration // from the fault until B was granted, where A has lost its lease
 }
 
-// run runs the rounds of a row. With the guard, nodes is 1 or 3; without it, the group is
-// a plain node that is dialled at its master, as one behind a DNS name is.
+// run runs the rounds of a row. With the guard, nodes is 1 or 3. Without it, the group is a plain node whose
+// connections lead to its master, as behind a DNS name.
 func (f failover) run(t *testing.T, nodes int, guard bool) *failovers {
 	t.Helper()
 	var sum failovers
@@ -77,7 +76,7 @@ func (f failover) run(t *testing.T, nodes int, guard bool) *failovers {
 	return &sum
 }
 
-// manyRounds is how many rounds show what happens in some of them only.
+// manyRounds is enough rounds to show an effect that occurs only in some of them.
 const manyRounds = 20
 
 // failoverRounds returns how often a row repeats its failover.
@@ -130,7 +129,7 @@ func (f failover) manager(t *testing.T, s scene, others []string, guard, direct 
 		node.InitAddress = slices.Clone(node.InitAddress)
 		for i, addr := range node.InitAddress {
 			if !strings.HasPrefix(addr, "slot:") {
-				way := redistest.NewProxy(t, s.direct(addr)) // to those who know the master
+				way := redistest.NewProxy(t, s.direct(addr)) // to a Sentinel or seed
 				node.InitAddress[i], *ways = way.Addr(), append(*ways, way)
 			}
 		}
@@ -154,13 +153,13 @@ func (f failover) manager(t *testing.T, s scene, others []string, guard, direct 
 	}
 	m, err := quorumlock.New(context.Background(), append([]rueidis.ClientOption{node}, quorumlock.Addrs(others...)...), opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = m.Close(context.Background()) }) // may say that a node does not answer
+	t.Cleanup(func() { _ = m.Close(context.Background()) }) // it may return that a node does not answer
 	return m
 }
 
 func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	s := f.start(t)
-	var ways []*redistest.Proxy // swallow everything from the fault on
+	var ways []*redistest.Proxy // they drop all packets from the fault on
 	var ofA, ofB []string
 	if nodes > 1 {
 		ofA = redistest.Addrs(redistest.Start(t, nodes-1))
@@ -174,7 +173,7 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	a, b := f.manager(t, s, ofA, guard, f.direct, &down, &ways), f.manager(t, s, ofB, guard, false, &up, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), f.ttl+window+60*time.Second)
 	defer cancel()
-	held, err := a.Acquire(ctx, "job") // when the first quarantine is over
+	held, err := a.Acquire(ctx, "job") // when the first quarantine has ended
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return held.Renew(ctx) == nil }, 10*time.Second, 10*time.Millisecond)
 
@@ -182,7 +181,7 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 		lease *quorumlock.Lease
 		at    time.Time
 		valid bool // A's lease, at that instant
-		ended bool // A's lease was reported as over: its channel was closed
+		ended bool // A's lease was reported as ended: its channel was closed
 		err   error
 	}
 	granted := make(chan grant, 1)
@@ -203,7 +202,7 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	}
 	s.fault()
 	failover := time.Since(begun)
-	// A has lost its lease, or goes on for longer than anything that may end it.
+	// Either A loses its lease, or it keeps the lease for longer than any cause of a loss can take.
 	patience := time.After(f.ttl + window + 15*time.Second)
 	var got grant
 	select {
@@ -263,22 +262,22 @@ func (sum *failovers) report(t *testing.T, name string, kept bool) {
 	}
 }
 
-// harm prints the figure of a row that has to do harm.
+// harm prints the figure of a row that must do harm.
 func (sum *failovers) harm(t *testing.T, name string) {
 	r := newRow(t, name)
 	r.figure(fmt.Sprintf("%d of %d rounds with an overlap, %v the longest", sum.overlaps.Load(), sum.rounds.Load(), brief(sum.longest)), "some", sum.overlaps.Load() > 0)
 }
 
-// noBar prints the figures of a row without the guard in which two holders may or may not
-// meet: nothing but the pace of the set-up decides it.
+// noBar prints the figures of a row without the guard. Whether two holders meet there depends only on the pace of the
+// set-up.
 func (sum *failovers) noBar(t *testing.T, name string) {
 	r := newRow(t, name)
 	r.figure(fmt.Sprintf("%d of %d rounds with an overlap, %v the longest; %d kept; the next one granted after %s",
 		sum.overlaps.Load(), sum.rounds.Load(), brief(sum.longest), sum.kept.Load(), spread(sum.waited)), "no bar", sum.rounds.Load() > 0)
 }
 
-// everywhere runs a row with one node and with three, with the guard and without it. Three
-// nodes keep the lease. Many rounds show what happens without the guard where nothing has to.
+// everywhere runs a row with one node and with three, with the guard and without it. With three nodes the lease is
+// kept. Many rounds show the effects without the guard where none is required.
 func (f failover) everywhere(t *testing.T) {
 	t.Helper()
 	rows := map[string]func(t *testing.T){
@@ -298,14 +297,14 @@ func (f failover) everywhere(t *testing.T) {
 	}
 }
 
-// inFull skips a row that takes a minute of waiting in a short run.
+// inFull skips a row that waits for a minute in a short run.
 func inFull(t *testing.T) {
 	t.Helper()
 	onlyFull(t)
 	t.Parallel()
 }
 
-// onlyFull is inFull for a row that has the machine for itself.
+// onlyFull is inFull for a row that needs the whole machine.
 func onlyFull(t *testing.T) {
 	t.Helper()
 	if !full {
@@ -324,9 +323,8 @@ func killed(_ *testing.T, g *redistest.Group) {
 	g.AwaitMaster(0, 30*time.Second)
 }
 
-// A8 asks for clocks that agree. Clocks that are half a second apart, and those that are far
-// apart, leave the quarantine of a term as long as it is: its end is written and read by the
-// clock of one server.
+// A8 asks for clocks that agree. Clocks that differ by half a second or by much more do not change the length of a
+// term's quarantine: the clock of one server writes its end and reads it.
 func TestAMasterWithAnotherClockCausesNoSecondLease(t *testing.T) {
 	inFull(t)
 	offsets := []time.Duration{-20 * time.Second, 20 * time.Second}
@@ -343,9 +341,9 @@ func TestAMasterWithAnotherClockCausesNoSecondLease(t *testing.T) {
 	}
 }
 
-// A lease is kept only if those who choose the master are in time. So no other row runs beside
-// this one, and a round that took longer shows nothing: a Sentinel that could not run for two
-// seconds does nothing for thirty.
+// A lease is kept only if the Sentinels or cluster nodes choose a master in time. So no other row runs alongside this
+// one, and a round that took longer shows nothing: a Sentinel that could not run for two seconds does nothing for
+// thirty.
 func TestALeaseThatIsLongerThanAFailoverIsKept(t *testing.T) {
 	onlyFull(t)
 	rows := []failover{{name: "group: master killed", fault: killed}}
@@ -362,7 +360,7 @@ func TestAMasterThatIsCutOffCausesNoSecondLease(t *testing.T) {
 	inFull(t)
 	split := failover{name: "group: split, A at the old master", ttl: 2 * time.Second, direct: true, harmful: true,
 		fault: func(t *testing.T, g *redistest.Group) {
-			// A group whose new master does not know the identity is refused until the list of before has ended.
+			// A group whose new master does not know the identity is refused until the old list has ended.
 			patiently(t, "the replicas know the group's identity", func() bool {
 				return !slices.ContainsFunc(g.Servers()[1:], func(replica *redistest.Server) bool {
 					return replica.MustDo("EXISTS", slotTag+"\xffl") != g.Servers()[0].MustDo("EXISTS", slotTag+"\xffl")
@@ -403,8 +401,7 @@ func TestAMasterThatIsStoppedCausesNoSecondLease(t *testing.T) {
 	stop.everywhere(t)
 }
 
-// The master continues while the Sentinels replace it. Until they demote it, its clients
-// find everything as it was.
+// The master continues while the Sentinels replace it. Until they demote it, its clients find everything unchanged.
 func TestAMasterThatIsFrozenForAMomentCausesNoSecondLease(t *testing.T) {
 	inFull(t)
 	freeze := failover{name: "group: master frozen for 2 s", ttl: 2 * time.Second,
@@ -427,15 +424,15 @@ func TestAMasterThatIsFrozenForAMomentCausesNoSecondLease(t *testing.T) {
 	})
 }
 
-// The old master is the master again, without the writes of the term between. Its data has
-// the marker of its own first term.
+// The old master is the master again, without the writes of the term in between. Its data has the marker of its own
+// first term.
 func TestAMasterThatIsPromotedAgainCausesNoSecondLease(t *testing.T) {
 	inFull(t)
 	flap := failover{name: "group: flap, the old master again", ttl: 6 * time.Second,
 		fault: func(_ *testing.T, g *redistest.Group) {
 			old := g.Servers()[0]
 			g.Servers()[2].MustDo("CONFIG", "SET", "replica-priority", "0") // never a master
-			time.Sleep(1500 * time.Millisecond)                             // the Sentinels read that once a second in a failover, else every ten
+			time.Sleep(1500 * time.Millisecond)                             // the Sentinels read it once a second in a failover, else every ten
 			old.Stop()
 			between, _ := g.AwaitMaster(0, 30*time.Second)
 			g.Servers()[between].Kill()

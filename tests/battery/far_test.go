@@ -20,8 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// These rows are about a process that needs long to use a reservation, among three that do
-// not: turn by turn it would have the lock most of the time.
+// These rows are about a process that needs long to use a reservation, among three that do not. If the processes simply
+// took turns, it would have the lock most of the time.
 
 const (
 	nearOnes   = 3
@@ -45,8 +45,8 @@ func contendFor(m *quorumlock.Manager, d time.Duration) (grants int) {
 	return grants
 }
 
-// shareTime has three near processes and another one contend, alone and together. other
-// contends for d, and returns how often it got the lock.
+// shareTime has three near processes and another one contend, alone and together. other contends for d, and returns how
+// often it got the lock.
 func shareTime(t *testing.T, r *row, servers []*redistest.Server, d time.Duration, other func(d time.Duration) int) {
 	t.Helper()
 	var managers []*quorumlock.Manager
@@ -129,7 +129,7 @@ func TestAThrottledClientHasItsShareOfTheTime(t *testing.T) {
 
 func init() { roles["contender"] = contenderRole }
 
-// contenderRole contends for as long as each command says, and answers with its grants.
+// contenderRole contends for the duration in each command, and answers with its number of grants.
 func contenderRole() int {
 	var addrs []string
 	if err := roleConfig(&addrs); err != nil {

@@ -39,8 +39,7 @@ var epoch = sync.OnceValue(func() (e struct {
 	raw instant
 	at  time.Time
 }) {
-	// The two clocks are not read at the same time: the quickest of several tries is the
-	// most exact.
+	// The two clocks are not read at the same time, so the quickest of several tries is the most exact.
 	quickest := time.Hour
 	for range 20 {
 		before := time.Now()
@@ -81,9 +80,8 @@ func rawMonotonic() instant {
 	return instant(ts.Nano())
 }
 
-// A child is this test binary in another process, in one of the roles. It reads commands
-// from its standard input and writes answers to its standard output, both JSON, one a
-// line. It ends at the end of its input, and with the test binary.
+// A child is this test binary in another process, in one of the roles. It reads commands from its standard input and
+// writes answers to its standard output, as one JSON value a line. It ends when its input or the test binary ends.
 type child struct {
 	role   string
 	cmd    *exec.Cmd
@@ -114,8 +112,7 @@ func spawn(t *testing.T, role string, config any) *child {
 	started := make(chan error, 1)
 	go func() {
 		defer close(c.exited)
-		// The death signal is sent when the forking thread ends, so that thread has to
-		// stay.
+		// The death signal is sent when the forking thread ends, so that thread must stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := c.cmd.Start()
@@ -187,8 +184,8 @@ func (c *child) resume() (instant, error) {
 	return at, c.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// allStopped reports whether all threads of a process are stopped. The state of the
-// process is only that of its first thread.
+// allStopped reports whether all threads of a process are stopped. The state of the process itself covers only its
+// first thread.
 func allStopped(pid int) (bool, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(tasks) == 0 {
@@ -215,7 +212,7 @@ func roleConfig(config any) error {
 	return json.Unmarshal([]byte(os.Getenv(configVariable)), config)
 }
 
-// roleFailed prints on standard error why a child cannot go on.
+// roleFailed prints on standard error why a child cannot continue.
 func roleFailed(err error) int {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", os.Getenv("QUORUMLOCK_ROLE"), err)
 	return 1
@@ -238,9 +235,8 @@ func residentBytes() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// guardedServers starts servers whose restart guard is longest, and which are trusted
-// from the start. Only this function uses the option WithTrustEmptyNodes: a client with
-// it would also trust a node that comes back empty.
+// guardedServers starts servers whose restart guard is longest, and which are trusted from the start. Only this
+// function uses WithTrustEmptyNodes: a client with that option would also trust a node that comes back empty.
 func guardedServers(t *testing.T, n int, longest time.Duration) []*redistest.Server {
 	t.Helper()
 	servers := redistest.Start(t, n)
@@ -272,8 +268,7 @@ func proxyAddrs(proxies []*redistest.Proxy) []string {
 	return addrs
 }
 
-// quantile returns the smallest value that at least this part of the values does not
-// exceed, or zero if there are none.
+// quantile returns the smallest value that at least this part of the values does not exceed, or zero if there are none.
 func quantile[T int | int64 | float64 | time.Duration](values []T, part float64) T {
 	if len(values) == 0 {
 		return 0
@@ -295,7 +290,7 @@ func fromEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return v
 }
 
-// atLeastInFull marks a bar that few repetitions on a busy machine may miss.
+// atLeastInFull marks a bar that a few repetitions on a busy machine may miss.
 func atLeastInFull(bar string) string {
 	if full {
 		return bar

@@ -11,13 +11,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A replyCase is one answer of a node that does not come from our scripts, how to make a
-// real server give it, and its required meaning.
+// A replyCase is an answer of a node that does not come from our scripts. It makes a real server give that answer, and
+// has the answer's required meaning.
 type replyCase struct {
 	name   string
 	status wire.Status // the status that a node must report
-	text   []string    // the error has to contain one of these
-	fix    []string    // and one of these remedies; none for a fault that passes
+	text   []string    // the error must contain one of these
+	fix    []string    // and one of these remedies; none for a transient fault
 	// before runs once, on a healthy server.
 	before func(*replyRig)
 	// begin causes the fault, and end removes it. end also undoes the side effects of
@@ -35,11 +35,11 @@ type replyCase struct {
 	via func(*replyRig) string
 }
 
-// breaking has the statuses while a connection breaks and another one is made.
+// breaking has the allowed statuses while a connection breaks and the client makes another one.
 var breaking = []wire.Status{wire.NotApplied, wire.Unknown}
 
-// replyCases are those of the table in docs/reference.md: all replies that a server can
-// send us, and all that can happen to the connection.
+// replyCases are the cases of the table in docs/reference.md: all replies that a server can send us, and all faults of
+// the connection.
 var replyCases = []replyCase{
 	{
 		name: "connection refused", status: wire.NotApplied, passing: breaking, text: []string{"connection refused"},
@@ -147,7 +147,7 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.do("CONFIG", "SET", "maxmemory", "0") },
 	},
 	{
-		name: "READONLY", status: wire.Failed, text: []string{"READONLY"}, once: true, passing: breaking, // then it is dialled anew
+		name: "READONLY", status: wire.Failed, text: []string{"READONLY"}, once: true, passing: breaking, // then it connects anew
 		begin: func(r *replyRig) { r.do("REPLICAOF", "127.0.0.1", "1") },
 		end:   func(r *replyRig) { r.do("REPLICAOF", "NO", "ONE") },
 	},
@@ -222,9 +222,8 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.do("DEL", lockKey(r.lock)) },
 	},
 
-	// A server in cluster mode is refused at the greeting. So a proxy takes these
-	// requests to it, over a connection that was greeted elsewhere. The replies are the
-	// real server's.
+	// A server in cluster mode is refused when a client connects. So a proxy takes these requests to it, over a
+	// connection that another server has accepted. The replies are the real server's.
 	{
 		name: "CLUSTERDOWN", status: wire.Failed, text: []string{"CLUSTERDOWN"},
 		via:   viaBoard,
@@ -232,7 +231,7 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "MOVED", status: wire.Failed, text: []string{"MOVED"}, once: true, passing: breaking, // then it is dialled anew
+		name: "MOVED", status: wire.Failed, text: []string{"MOVED"}, once: true, passing: breaking, // then it connects anew
 		via:    viaBoard,
 		before: func(r *replyRig) { r.lock = r.cluster.name(r.t, "moved", false) },
 		begin: func(r *replyRig) {
@@ -242,7 +241,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "ASK", status: wire.Failed, text: []string{"ASK"}, once: true, passing: breaking, // then it is dialled anew
+		name: "ASK", status: wire.Failed, text: []string{"ASK"}, once: true, passing: breaking, // then it connects anew
 		via: viaBoard,
 		before: func(r *replyRig) {
 			r.lock = r.cluster.name(r.t, "ask", true)
@@ -278,10 +277,9 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 
-	// No server can be made to send these to us. The first does not arrive, see above.
-	// The others answer SCRIPT KILL and INCR, which we do not send, and a script that
-	// runs for long, which ours do not. So a server sends them to another client, and a
-	// proxy sends the same text to us.
+	// No server can be made to send these to us. The first does not arrive, see above. The others answer SCRIPT KILL
+	// and INCR, which we do not send, and a script that runs for long, which ours do not. So a server sends them to
+	// another client, and a proxy sends us the same text.
 	{
 		name: "max number of clients reached, and the client reads it", status: wire.NotApplied, passing: breaking, text: []string{"max number of clients reached"},
 		via: viaBoard,

@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// replyRig runs a case: it has a server, and the means to cause the fault.
+// replyRig runs a case. It has a server, and the means to cause the fault.
 type replyRig struct {
 	t       *testing.T
 	server  *redistest.Server
@@ -74,9 +74,8 @@ func (r *replyRig) run(c replyCase) bool {
 	return ok
 }
 
-// put has a client ask under the fault until the answer is the listed one, and then some
-// more: all of these have to be of the listed class. Until then only the classes of a
-// fault that has not taken effect are allowed.
+// put has a client ask under the fault until the answer is the listed one, and then a few more times: all of these
+// answers must be of the listed class. Before that, only the classes of a fault that has not taken effect are allowed.
 //
 // On a slow machine a fault that affects one request can be missed, for instance when a
 // hanging connection is given up before its use. Then the fault is caused again.
@@ -176,7 +175,7 @@ func (r *replyRig) do(args ...string) string {
 	return reply
 }
 
-// say is do for commands that may be refused.
+// say is like do, for commands that may be refused.
 func (r *replyRig) say(args ...string) string {
 	if r.admin == nil {
 		r.admin = dialRaw(r.t, r.server.Addr())
@@ -196,7 +195,7 @@ func (r *replyRig) blocked() bool {
 
 func (r *replyRig) dump() string { return filepath.Join(r.server.Dir(), "dump.rdb") }
 
-// save makes a snapshot, which has to end with this status.
+// save makes a snapshot, which must end with this status.
 func (r *replyRig) save(status string) {
 	r.do("BGSAVE")
 	r.until("the snapshot is "+status, func() bool {
@@ -211,7 +210,7 @@ func (r *replyRig) restart() {
 	r.admin = nil
 }
 
-// load has the server load its data, which takes a minute, until it is restarted.
+// load has the server load its data. That takes a minute, or until it is restarted.
 func (r *replyRig) load() {
 	r.do("DEBUG", "POPULATE", "60000")
 	r.do("CONFIG", "SET", "key-load-delay", "1000", "loading-process-events-interval-bytes", "1024")
@@ -222,7 +221,7 @@ func (r *replyRig) load() {
 // A replyClient asks for locks, and reports the class of the answer.
 type replyClient interface {
 	kind() string
-	// class returns the class that the client has to report when a node reports s.
+	// class returns the class that the client must report when a node reports s.
 	class(s wire.Status) string
 	ask(name string) (class string, err error)
 	close()
@@ -300,7 +299,7 @@ func (c *nodeClient) post(req *wire.Request) wire.Reply {
 	return <-answer
 }
 
-// managerClient is a Manager with this node and a healthy one. Both have to grant.
+// managerClient is a Manager with this node and a healthy one. Both must grant.
 type managerClient struct {
 	r *replyRig
 	m *quorumlock.Manager
@@ -355,8 +354,8 @@ func (c *managerClient) ask(name string) (string, error) {
 	}
 }
 
-// replyCluster is a cluster of two masters that share the slots, and a third master
-// without slots that is alone.
+// replyCluster has two masters that share the slots of a cluster, and a third master without slots that is not part of
+// it.
 type replyCluster struct {
 	low, high, bare *redistest.Server
 	highID          string

@@ -20,8 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5"; on 3 only when
-// counts are small. Then rows that mostly wait also run beside each other.
+// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5". With small counts it uses 3 only, and rows that
+// mostly wait run in parallel.
 func forSizes(t *testing.T, waits bool, run func(t *testing.T, n int)) {
 	t.Helper()
 	sizes := []int{3, 5}
@@ -48,8 +48,7 @@ func within(d time.Duration, condition func() bool) bool {
 	}
 }
 
-// patiently is within with a limit for a loaded machine. If the condition does not come
-// true, the test ends.
+// patiently is within with a limit for a loaded machine. It ends the test if the condition does not come true.
 func patiently(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	if !within(30*time.Second, condition) {
@@ -57,8 +56,8 @@ func patiently(tb testing.TB, what string, condition func() bool) {
 	}
 }
 
-// ended reports whether the end of a lease has been reported. It only reads the channel,
-// because Valid and Err would find the end, and report it, themselves.
+// ended reports whether the end of a lease has been reported. It only reads the channel, because Valid and Err would
+// themselves find the end and report it.
 func ended(l *quorumlock.Lease) bool {
 	select {
 	case <-l.Done():
@@ -112,10 +111,9 @@ func spin() (stop func()) {
 	}
 }
 
-// memory returns the memory of this process after a collection, in MiB, and the name of
-// the figure: its resident set. Under the race detector that is mostly the detector's
-// shadow of all memory ever touched. So there it is the memory that the Go runtime has
-// from the system and has not returned.
+// memory returns the memory of this process after a collection, in MiB, and the name of the figure. That is its
+// resident set, except under the race detector, whose shadow of all memory ever touched would dominate it. There it is
+// the memory that the Go runtime has from the system and has not returned.
 func memory(tb testing.TB) (mib float64, what string) {
 	tb.Helper()
 	debug.FreeOSMemory()
@@ -137,8 +135,8 @@ func memory(tb testing.TB) (mib float64, what string) {
 	return 0, ""
 }
 
-// grown prints how much the memory has grown above since. Only in full runs does the
-// process do nothing else meanwhile, so only there it is a bar.
+// grown prints how much the memory has grown above since. It is a bar only in full runs, because only there the process
+// does nothing else.
 func (r *row) grown(since float64) {
 	r.t.Helper()
 	now, what := memory(r.t)

@@ -20,7 +20,7 @@ import (
 func newQuotes(t *testing.T) map[string]string {
 	t.Helper()
 	s := redistest.Start(t, 1, "--busy-reply-threshold", "10")[0]
-	defer s.Kill() // the second script cannot be ended otherwise
+	defer s.Kill() // nothing else ends the second script
 	admin := dialRaw(t, s.Addr())
 	quotes := map[string]string{}
 	kill := func() (reply string) {
@@ -160,9 +160,8 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return cmd, nil
 }
 
-// A switchboard is a proxy that can have single commands answered by another server, or
-// answer them itself. It passes one command at a time and waits for its reply, so that
-// replies stay in order whatever their source.
+// A switchboard is a proxy that can answer single commands itself or have another server answer them. It passes one
+// command at a time and waits for its reply, so that replies stay in order whatever their source.
 type switchboard struct {
 	ln     net.Listener
 	target string

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// watchHost prints, at the end of a row, how much of the processors the hypervisor gave
-// to others meanwhile. Without it, a slow host looks like a defect when a time misses its
-// bar. On a quiet machine it prints nothing.
+// watchHost prints, at the end of a row, the share of the processors that the hypervisor gave to other machines.
+// Without it, a slow host looks like a defect when a time misses its bar. On a quiet host it prints nothing.
 func watchHost(row string) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -22,8 +22,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Every packet is late by up to two TTLs, by a delay that differs from node to node and
-// changes all the time. Requests arrive when their callers no longer wait.
+// Every packet is late by up to two TTLs. The delay differs from node to node and changes continuously. Requests arrive
+// when their callers no longer wait.
 func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -106,7 +106,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		}
 		callers.Wait()
 		delayers.Wait()
-		// Packets in flight arrive within 2 TTLs, and their keys expire a TTL after that.
+		// Packets in flight arrive within 2 TTLs, and their keys expire one TTL later.
 		time.Sleep(3 * ttl)
 		left := 0
 		within(limitOf(100*time.Millisecond), func() bool {
@@ -123,7 +123,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		for i, log := range logs {
 			for _, life := range log.stop() {
 				made++
-				// The precision of PX, and of the wall clock in "since".
+				// It allows for the precision of PX, and of the wall clock in "since".
 				notAfter := life.since.Add(timeout + 5*time.Millisecond)
 				end, wasGranted := ends[life.owner]
 				switch {
@@ -136,7 +136,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 						life.from.Sub(life.looked))
 				case !wasGranted || !life.from.After(end) || !life.from.After(notAfter):
 				case strings.HasPrefix(life.by, "heal ") && !life.from.After(end.Add(timeout+5*time.Millisecond)):
-					soon++ // by a heal that was sent before the end and is not void yet
+					soon++ // by a heal that was sent before the end and isn't void yet
 					healed = append(healed, life.to.Sub(end))
 				default: // later events do not matter: until then no other client could have the lock
 					back++
@@ -171,8 +171,8 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 	})
 }
 
-// lateness is usually small, so that some leases are granted, and sometimes longer than a
-// lease lives.
+// lateness returns a delay that is usually small, so that some leases are granted, and sometimes longer than a lease
+// lives.
 func lateness(ttl time.Duration) time.Duration {
 	switch x := rand.IntN(10); {
 	case x < 5:
@@ -184,8 +184,8 @@ func lateness(ttl time.Duration) time.Duration {
 	}
 }
 
-// keyLog records a server's changes of lock keys, from its own MONITOR. That has the
-// server's time of each command in a script, which polling could not show.
+// keyLog records a server's changes of lock keys, from its own MONITOR. MONITOR has the server's time of each command
+// in a script, which polling could not show.
 type keyLog struct {
 	conn net.Conn
 	done chan struct{}

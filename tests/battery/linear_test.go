@@ -24,16 +24,15 @@ import (
 type contention struct {
 	nodes, clients, locks int
 	lasting, ttl          time.Duration
-	enough                int // if not 0: that many holds end it earlier
+	enough                int // if not 0: this number of holds ends it earlier
 	seed                  uint64
 	faults                bool
 	shared                float64 // this part of the leases
 }
 
-// contend lets clients contend on real servers, and returns the holds. Each client is a
-// Manager with its own connections. With faults, clients are cut off from a minority or
-// from all nodes, replies are lost, packets are delayed, and nodes are killed and started
-// empty, or stopped, one at a time.
+// contend lets clients contend on real servers, and returns the holds. Each client is a Manager with its own
+// connections. With faults, clients are cut off from a minority or from all nodes, replies are lost and packets are
+// delayed. Nodes are killed and started empty, or stopped, one at a time.
 func contend(t *testing.T, c contention) []hold {
 	t.Helper()
 	guard := c.ttl
@@ -75,11 +74,11 @@ func contend(t *testing.T, c contention) []hold {
 	return holds
 }
 
-// contendOnce asks for a lock, holds it for a while, and ends the hold: by a release, by
-// a loss, or, now and then, by waiting for the loss of a lease that is not renewed.
+// contendOnce asks for a lock, holds it for a while, and ends the hold: usually by a release or a loss, now and then by
+// waiting for the loss of a lease that isn't renewed.
 func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock string, shared float64, rng *rand.Rand) (*hold, error) {
 	acquire := m.Acquire
-	if shared > 0 && rng.Float64() < shared { // the other histories stay what their seeds make them
+	if shared > 0 && rng.Float64() < shared { // checked first: histories without readers stay as seeded
 		acquire = testkit.With(m.Acquire, quorumlock.Shared())
 	}
 	var opts []quorumlock.AcquireOption
@@ -130,9 +129,8 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// disturbNodes kills or stops one node after another until ctx ends. A node is disturbed
-// only after the quarantine of the previous one, so that never more than one node has
-// forgotten anything: that is the fault model.
+// disturbNodes kills or stops one node after another until ctx ends. It disturbs a node only after the quarantine of
+// the previous one. So at most one node at a time has forgotten anything, as the fault model requires.
 func disturbNodes(ctx context.Context, c contention, servers []*redistest.Server) {
 	rng := rand.New(rand.NewPCG(c.seed, 1<<32))
 	for ctx.Err() == nil {
@@ -161,7 +159,7 @@ func disturbClients(ctx context.Context, c contention, grid [][]*redistest.Proxy
 		client, node := grid[rng.IntN(c.clients)], rng.IntN(c.nodes)
 		lasting := time.Duration(rng.Int64N(int64(c.ttl * 3 / 2)))
 		switch fault := rng.IntN(6); fault {
-		case 0, 1, 2: // from all nodes twice as often as from a minority
+		case 0, 1, 2: // all nodes are cut off twice as often as a minority
 			cut := client
 			if fault == 0 {
 				cut = client[:c.nodes/2]
@@ -188,13 +186,12 @@ func disturbClients(ctx context.Context, c contention, grid [][]*redistest.Proxy
 // isScript matches the calls that acquire, renew and release.
 func isScript(cmd []string) bool { return len(cmd) > 0 && cmd[0] == "EVALSHA" }
 
-// Row 19: the observations of eight clients under faults form a possible history of one
-// mutex with growing tokens.
+// Row 19: the observations of eight clients under faults form a possible history of one mutex with growing tokens.
 func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) { histories(t, n, "histories of 8 clients under faults", 0) })
 }
 
-// The same where more than half of the leases are shared. The others are a mutex, and exclude all.
+// The same, with more than half of the leases shared. The other leases exclude all others, as a mutex does.
 func TestHistoriesOfReadersAndWritersAreLinearizable(t *testing.T) {
 	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {

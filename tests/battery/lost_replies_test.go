@@ -63,7 +63,7 @@ func TestALostReplyToAReaderIsNeitherARefusalNorALeftover(t *testing.T) {
 	})
 }
 
-// droppedKind is a kind of operation whose replies are lost, and what clients do meanwhile.
+// droppedKind is a kind of operation whose replies are lost, and the clients' actions during the loss.
 type droppedKind struct {
 	kind string
 	all  []*dropper
@@ -110,8 +110,8 @@ func dropReplies(t *testing.T, n int, servers []*redistest.Server, scenarios []d
 	}
 }
 
-// The lost reply of the guard may be the one that reports a quarantine. The node must not
-// vote before the end of it, and has to vote afterwards.
+// The lost reply of the guard may be the one that reports a quarantine. The node must not vote before the quarantine
+// ends, and must vote afterwards.
 func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("replies dropped, guard of a node that forgot, N=%d", n))
@@ -165,14 +165,14 @@ type dropTally struct {
 	gone []time.Duration // how long the keys of a failed acquire or a release stayed
 }
 
-// dropper is one client behind proxies of its own.
+// dropper is one client behind its own proxies.
 type dropper struct {
 	t       *testing.T
 	servers []*redistest.Server
 	proxies []*redistest.Proxy
 	m       *quorumlock.Manager
 	index   int
-	shared  bool // it reads
+	shared  bool // it acquires shared leases
 	tally   *dropTally
 	era     atomic.Int64 // faults of an earlier era are void
 }
@@ -211,8 +211,7 @@ func (d *dropper) arm(kind string, nodes []int) *atomic.Int64 {
 	return dropped
 }
 
-// reset closes the connections to these nodes, and drops the guard's reply in the next
-// greetings.
+// reset closes the connections to these nodes, and drops the guard's reply at the next connection.
 func (d *dropper) reset(nodes []int) (dropped *atomic.Int64) {
 	dropped = d.arm("guard", nodes)
 	for _, i := range nodes {
@@ -221,7 +220,7 @@ func (d *dropper) reset(nodes []int) (dropped *atomic.Int64) {
 	return dropped
 }
 
-// some returns at least one and at most that number of nodes, at random.
+// some returns at least one and at most this number of nodes, at random.
 func (d *dropper) some(most int) []int {
 	return rand.Perm(len(d.servers))[:1+rand.IntN(most)]
 }
@@ -287,13 +286,12 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 		d.t.Errorf("%s is not granted: %v", name, err)
 		return nil
 	}
-	// By this lease: on a busy machine the key of a failed attempt may still be there,
-	// and a node may have missed its vote.
+	// All nodes must hold this lease: on a busy machine the key of a failed attempt may still be there, and a node may
+	// have missed its vote.
 	everywhere := func() bool {
 		return !slices.ContainsFunc(d.servers, func(s *redistest.Server) bool { return !d.has(s, l) })
 	}
-	// The lease also has to know it: the nodes that forget next must be a minority of its
-	// votes.
+	// The lease must also know that: the nodes that forget next must be a minority of its votes.
 	known := func() bool {
 		d.judge(l.Renew(ctx))
 		select {
@@ -311,7 +309,7 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 	return l
 }
 
-// end releases a lease, which must not have been lost meanwhile.
+// end releases a lease, which must not have been lost before.
 func (d *dropper) end(l *quorumlock.Lease) {
 	d.judge(l.Err())
 	d.judge(l.Release(context.Background()))
@@ -376,8 +374,7 @@ func (d *dropper) extend(name string) {
 	d.end(l)
 }
 
-// heal has a minority forget the key, and drops the replies of the requests that restore
-// it.
+// heal has a minority forget the key, and drops the replies of the requests that restore it.
 func (d *dropper) heal(name string) {
 	l := d.grant(name)
 	if l == nil {
@@ -426,7 +423,7 @@ func (d *dropper) release(name string) {
 	d.attempt(name)
 }
 
-// guard asks while the nodes are being greeted. Afterwards each of them has to vote.
+// guard asks while the nodes reconnect. Afterwards each of them must vote.
 func (d *dropper) guard(name string) {
 	nodes := d.some(len(d.servers))
 	dropped := d.reset(nodes)

@@ -13,7 +13,7 @@ import (
 var roles = map[string]func() int{}
 
 func TestMain(m *testing.M) {
-	// Nodes fail here all the time, and only the figures should be printed.
+	// Nodes fail here continuously, and only the figures should be printed.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	if role := os.Getenv("QUORUMLOCK_ROLE"); role != "" {
 		os.Exit(roles[role]())

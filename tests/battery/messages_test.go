@@ -20,8 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Somebody who may publish sends a Manager as many messages as it can: of all sizes, of all
-// kinds, for tickets that were issued and for others, for locks that exist and for others.
+// An attacker with the right to publish sends a Manager as many messages as possible: of all sizes and kinds, for
+// tickets that were issued and for others, for locks that exist and for others.
 func TestPublishedMessagesCostNoLeaseAndLittleMemory(t *testing.T) {
 	eachNight(t)
 	const ttl = 5 * time.Second
@@ -36,7 +36,7 @@ func TestPublishedMessagesCostNoLeaseAndLittleMemory(t *testing.T) {
 	go func() { _, err := m.Acquire(waiting, "others"); gaveUp <- err }()
 	patiently(t, "it waits", func() bool { return servers[0].MustDo("ZCARD", testkit.QueueKey("others")) == int64(1) })
 	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", config.DefaultPrefix+"\xffw*").([]any)
-	for _, channel := range channels { // the one of m: it has a ticket
+	for _, channel := range channels { // the channel of m, which has a ticket
 		id := strings.TrimPrefix(channel.(string), config.DefaultPrefix+"\xffw")
 		if ticket := servers[0].MustDo("ZRANGE", testkit.QueueKey("others"), "0", "0").([]any)[0].(string); strings.HasPrefix(ticket, id) {
 			h := hostile{channel: channel.(string), id: id, ticket: ticket[:32]}
@@ -58,7 +58,7 @@ type hostile struct{ channel, id, ticket string }
 func (h hostile) flood(t *testing.T, r *row, servers []*redistest.Server, what string, messages int, message func(*rand.Rand) string) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(26, 9))
-	pool := make([]string, 1000) // to make each message anew would take longer than the Manager needs
+	pool := make([]string, 1000) // making each message anew would take longer than the Manager needs
 	for i := range pool {
 		pool[i] = message(random)
 	}
@@ -133,7 +133,7 @@ func newName(random *rand.Rand, length int) string {
 	return name[:min(length, len(name))] + letters[:max(length-len(name), 0)]
 }
 
-// long returns a message that nothing but its number distinguishes from a useful one, and its name.
+// long returns a message that differs from a useful one only by its ticket number, and by its name.
 func (h hostile) long(random *rand.Rand) string {
 	return fmt.Sprintf("r%s%016x%s", h.id, random.Int(), config.DefaultPrefix+newName(random, 60_000))
 }
@@ -145,7 +145,7 @@ func (h hostile) any(random *rand.Rand) string {
 		kind = "r"
 	}
 	ticket := []string{
-		h.ticket,                  // of a caller that waits
+		h.ticket,                  // of a waiting caller
 		h.id + "0000000000000001", // of a caller that has gone
 		fmt.Sprintf("%s%016x", h.id, random.Int()), // never issued
 		fmt.Sprintf("%016x%016x", random.Int(), random.Int()),

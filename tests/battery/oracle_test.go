@@ -17,12 +17,10 @@ import (
 
 // A hold is one lease from its acquisition to its end, as its holder saw it.
 //
-// Two holds overlap if and only if the library reports both leases valid at one instant. Those of
-// two readers may.
-// Its reports are the results of Valid, and ValidUntil of a loss. So a hold lasts from
-// Granted to Ended: at each instant of it Valid was true, or would have been if it had
-// been called. If a process acts later, because it was stopped or checked too late, that
-// is no overlap but a stale access, which the fenced register has to refuse.
+// Two holds overlap if and only if the library reports both leases valid at one instant. Only two readers may overlap.
+// The library reports by the results of Valid, and by ValidUntil of a loss. So a hold lasts from Granted to Ended: at
+// each of its instants Valid was true, or would have been if it had been called. If a process acts later, because it
+// was stopped or checked too late, that isn't an overlap but a stale access, which the fenced register must refuse.
 type hold struct {
 	Lock   string
 	Client int
@@ -30,14 +28,13 @@ type hold struct {
 	Token  int64
 	// Began is before the call of Acquire, Granted after its return.
 	Began, Granted instant
-	// Ended is the later of two instants: the last one before a call of Valid that
-	// returned true, and for a lost lease its ValidUntil. It may be before Granted, if
-	// the lease ended before its holder ran on.
+	// Ended is the later of two instants: the last one before a call of Valid that returned true, and for a lost lease
+	// its ValidUntil. It may be before Granted, if the lease ended before its holder continued.
 	Ended instant
 	// Reported is when the holder noticed the end: Release had returned, or the loss was
 	// read.
 	Reported instant
-	// End is how it ended: "released", or the reason of the loss.
+	// End is the way in which it ended: "released", or the reason of the loss.
 	End string
 }
 
@@ -62,7 +59,7 @@ func byLock(holds []hold) map[string][]hold {
 	return locks
 }
 
-// kind is the place of a reader or a writer in what is kept for both.
+// kind is the index of a reader or a writer in arrays that have both.
 func (h *hold) kind() int {
 	if h.Shared {
 		return 1
@@ -70,8 +67,8 @@ func (h *hold) kind() int {
 	return 0
 }
 
-// overlaps is the interval oracle. It finds every hold during which another hold of the
-// same lock was valid, unless both read, and names one such. It takes O(n log n).
+// overlaps is the interval oracle. It finds every hold during which another hold of the same lock was valid, unless
+// both read, and names one such hold. It takes O(n log n).
 func overlaps(holds []hold) (found []string) {
 	for _, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
@@ -79,7 +76,7 @@ func overlaps(holds []hold) (found []string) {
 		for i := range of {
 			h := &of[i]
 			if h.Ended <= h.Granted {
-				continue // it had ended before its holder ran on
+				continue // it had ended before its holder continued
 			}
 			for _, other := range latest {
 				if other != nil && !(other.Shared && h.Shared) && h.Granted < other.Ended {
@@ -96,14 +93,13 @@ func overlaps(holds []hold) (found []string) {
 	return found
 }
 
-// disorders is the token oracle. It finds tokens of a lock that are not distinct, unless
-// their holders read, and grants whose token is below that of a grant which had returned
-// before their acquire began. Of two holds that were valid, and not both of readers, the
-// later one has to have the higher token. It takes O(n log n).
+// disorders is the token oracle. It finds tokens of a lock that are not distinct, unless their holders read. It also
+// finds grants whose token is below the token of a grant that had returned before their acquire began. Of two valid
+// holds that are not both of readers, the later one must have the higher token. It takes O(n log n).
 func disorders(holds []hold) (found []string) {
 	for _, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Token, b.Token) })
-		var below, latest *hold // of the lower tokens, and of those up to here: the grant whose acquire began last
+		var below, latest *hold // the grant whose acquire began last: among lower tokens, and among all up to here
 		for i := range of {
 			h := &of[i]
 			if i > 0 && of[i-1].Token == h.Token {
@@ -125,8 +121,8 @@ func disorders(holds []hold) (found []string) {
 	return found
 }
 
-// inversions finds valid holds of one lock whose token is not above that of an earlier one, unless
-// both read. It sorts them by their grants.
+// inversions finds valid holds of one lock whose token isn't above the token of an earlier one, unless both read. It
+// sorts them by their grants.
 func inversions(of []hold) (found []string) {
 	slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
 	var highest [2]*hold // the earlier writer with the highest token, and the earlier reader
@@ -148,8 +144,8 @@ func inversions(of []hold) (found []string) {
 	return found
 }
 
-// The operations of a mutex with a token. Expire is a separate operation: the lease of a
-// holder that did not release ended at some instant between Ended and Reported.
+// mutexOp is an operation of a mutex with a token. Expire is a separate operation: if a holder did not release, its
+// lease ended at some instant between Ended and Reported.
 type mutexOp int
 
 const (
@@ -173,8 +169,8 @@ type mutexState struct {
 	written int64  // of all writers so far
 }
 
-// mutexModel is a mutex with growing tokens, or readers in its place. Each reader's token is above
-// those of all writers before, and not below that of another reader.
+// mutexModel is a mutex with growing tokens, or readers in its place. Each reader's token is above the tokens of all
+// earlier writers, and not below another reader's token.
 var mutexModel = porcupine.Model{
 	Init: func() any { return mutexState{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -225,8 +221,7 @@ func (s mutexState) end(in mutexInput) (bool, mutexState) {
 	return ok, s
 }
 
-// maxOperations bounds a history. Longer histories take the search seconds, mostly those
-// that are wrong.
+// maxOperations bounds a history. In longer histories the search takes seconds, mostly for those that are wrong.
 const maxOperations = 10_000
 
 // linearizable checks the history of each lock against the model. It cuts a history of
@@ -277,11 +272,10 @@ func mutexHistory(holds []hold) []porcupine.Operation {
 	return history
 }
 
-// An oracle that never complains is worthless. All oracles accept the history of a real
-// contention. Then one change is made: a grant is added inside a writer's hold with a token in
-// order, two tokens are exchanged, or one token is granted twice. porcupine and the
-// matching plain oracle must both find it, and the other plain oracle must not. In every other
-// history half of the clients read, and the grant that is added is a reader's.
+// An oracle that never complains is worthless. All oracles accept the history of a real contention. Then one change is
+// made: a grant with a token in order is added inside a writer's hold, two tokens are exchanged, or one token is
+// granted twice. porcupine and the matching plain oracle must both find it, and the other plain oracle must not. In
+// every other history half of the clients read, and the added grant is a reader's.
 func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 	r := newRow(t, "injected into real histories")
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -323,9 +317,9 @@ func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 func injected(t *testing.T, honest []hold, rng *rand.Rand, reader bool) map[string][]hold {
 	t.Helper()
 	slices.SortFunc(honest, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
-	var writers []int // that held it for long enough to put a grant into
+	var writers []int // that held it long enough for an inserted grant
 	for i := range honest {
-		honest[i].Token *= 2 // room for one more between two
+		honest[i].Token *= 2 // room for another token between two
 		if h := &honest[i]; !h.Shared && h.Ended.since(h.Granted) >= 10*time.Microsecond {
 			writers = append(writers, i)
 		}

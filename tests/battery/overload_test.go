@@ -28,9 +28,8 @@ func farManager(t *testing.T, servers []*redistest.Server, trip time.Duration, o
 	return testkit.Connect(t, addrs, opts...)
 }
 
-// More callers ask than the nodes can answer in time, and they ask again at once.
-// Renewals must not queue behind them, and the nodes must not spend their capacity on
-// answers whose callers have given up.
+// More callers ask than the nodes can answer in time, and they ask again at once. Renewals must not queue behind them,
+// and the nodes must not spend their capacity on answers to callers that have given up.
 func TestAcquisitionsStarveNoRenewal(t *testing.T) {
 	eachNight(t)
 	const ttl, few = 2 * time.Second, 100
@@ -70,8 +69,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// crowdOfCallers has that many callers acquire and release names of their own, each again
-// 10 ms after a refusal. It returns the grants per second, and the number of refusals.
+// crowdOfCallers has this number of callers acquire and release names of their own, each again 10 ms after a refusal.
+// It returns the grants per second, and the number of refusals.
 func crowdOfCallers(m *quorumlock.Manager, callers int, lasting time.Duration) (rate float64, refused int64) {
 	var grants, no atomic.Int64
 	var all sync.WaitGroup

@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The holder of 50 leases at a time is cut off from every node, at a random moment, while
-// a connected competitor wants each of them.
+// The holder of 50 leases at a time is cut off from every node at a random moment, while a connected competitor wants
+// each of them.
 func TestAPartitionedHolderIsNotifiedBeforeItsSuccessorIsGranted(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, false, false) })
 }
@@ -29,8 +29,8 @@ func TestAPartitionedReaderIsNotifiedBeforeAWriterIsGranted(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, false, true) })
 }
 
-// The same while twice as many goroutines spin as there are cores, in the process of
-// holder and competitor: timers fire late, and replies wait.
+// The same while twice as many goroutines spin as there are cores, in the process of holder and competitor: timers fire
+// late, and replies wait.
 func TestAPartitionedHolderIsNotifiedInTimeOnABusyMachine(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, true, false) })
 }
@@ -41,7 +41,7 @@ const partitionTTL = time.Second
 type partition struct {
 	lease    *quorumlock.Lease
 	lost     quorumlock.Lost
-	stop     time.Time     // S: when Valid turns false, as Remaining said after the cut, or earlier
+	stop     time.Time     // S: when Valid turns false, by Remaining after the cut, or earlier
 	reported time.Time     // when the value of Lost was received
 	deadline time.Time     // when the servers let the keys of a majority expire
 	granted  time.Time     // when the competitor's Acquire returned
@@ -131,8 +131,8 @@ func partitions(t *testing.T, n int, busy, shared bool) {
 	r.figure(fmt.Sprintf("%d more leases were lost before the cut and are not counted", before), bar, before == 0 || busy || !full)
 }
 
-// readStops records S of the valid leases. For a lease that is no longer valid but whose
-// end is not reported yet, it records that S has passed.
+// readStops records S of the valid leases. For a lease that is no longer valid but whose end isn't reported yet, it
+// records that S has passed.
 func readStops(parts []*partition) {
 	for _, p := range parts {
 		over, now := ended(p.lease), time.Now()
@@ -201,8 +201,8 @@ func cutOff(
 	close(ready)
 	readStops(parts)
 	expiries := expiries(t, servers, names)
-	// All answers from before the cut have been handled by now, so S can no longer move.
-	// For ended leases, S stays as recorded, or was earlier.
+	// All answers from before the cut have been handled by now, so S can no longer move. For ended leases, S stays as
+	// recorded, or was earlier.
 	readStops(parts)
 	watchers.Wait()
 	successors.Wait()
@@ -226,8 +226,8 @@ func cutOff(
 	return parts
 }
 
-// expiries returns for each name when, by the servers' reports, fewer than a majority of
-// them will have its key, or its reader.
+// expiries returns for each name when, by the servers' reports, fewer than a majority of them will have its key, or its
+// reader.
 func expiries(t *testing.T, servers []*redistest.Server, names []string) []time.Time {
 	t.Helper()
 	const script = `local r, t = {}, redis.call('TIME')

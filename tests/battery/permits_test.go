@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Processes ask for permits of one name, while faults hit the nodes, the connections and the
-// processes. One of them has a smaller limit, as an instance of the version before.
+// Processes ask for permits of one name, while faults hit the nodes, the connections and the processes. One process has
+// a smaller limit, like an instance of the previous version.
 func TestNoMoreProcessesHaveAPermitThanThereAre(t *testing.T) {
 	eachNight(t)
 	for _, limit := range []int{1, 2, 10}[count(0, 1):count(3, 2)] {

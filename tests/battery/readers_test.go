@@ -15,7 +15,7 @@ const (
 	kindTTL       = time.Second
 )
 
-// kindFaults are the faults of the soak, each by itself.
+// kindFaults are the faults of the soak, each in a separate run.
 var kindFaults = []struct {
 	name  string
 	kinds []soakKind
@@ -29,8 +29,8 @@ var kindFaults = []struct {
 	{"replies lost, connections reset or half-open", []soakKind{soakDrop, soakReset, soakHalfOpen}},
 }
 
-// Processes read and write one name, while faults hit the nodes, the connections and the
-// processes. In full each kind of fault has a run of its own; otherwise all are in one.
+// Processes read and write one name, while faults hit the nodes, the connections and the processes. In full runs each
+// kind of fault has its own run; otherwise one run has all.
 func TestNoProcessReadsBesideOneThatWrites(t *testing.T) {
 	eachNight(t)
 	underFaults(t, "%d processes read and write one name, %s, N=%d", func(c *workerConfig) { c.Shared = .7 },
@@ -40,9 +40,9 @@ func TestNoProcessReadsBesideOneThatWrites(t *testing.T) {
 		})
 }
 
-// underFaults has processes work under one name. title has places for the number of processes, the
-// faults and the number of nodes. set says which leases a process asks for. judge looks at the leases
-// of a run, and returns how many locks there are.
+// underFaults has processes work under one name. title has places for the number of processes, the faults and the
+// number of nodes. set chooses the leases that a process asks for. judge checks the leases of a run, and returns the
+// number of locks.
 func underFaults(t *testing.T, title string, set func(*workerConfig), judge func(r *row, holds []hold) (locks int)) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		run := func(t *testing.T, name string, kinds []soakKind, lasting, pace time.Duration) {
@@ -82,7 +82,7 @@ func workUnderFaults(t *testing.T, r *row, n int, kinds []soakKind, lasting, pac
 	nem := &nemesis{servers: servers, grid: grid, workers: startWorkers(t, configs), trouble: map[int]time.Time{}}
 	made := nem.carryOut(t, plan)
 	calm := now()
-	time.Sleep(8 * time.Second) // each has a turn, also on a busy machine
+	time.Sleep(8 * time.Second) // each has a turn, even on a busy machine
 	summaries := stopWorkers(t, nem.workers)
 	tally, holds, writes, _ := w.finish(t)
 
@@ -104,8 +104,8 @@ func workUnderFaults(t *testing.T, r *row, n int, kinds []soakKind, lasting, pac
 	r.figure(fmt.Sprintf("faults made %d of %d; leases: %v; not granted: %v", made, len(plan), ends, failures), "some faults", made > 0)
 }
 
-// together prints how many of the leases were shared, and how many of these were valid beside
-// another one: without any a row about readers has shown nothing.
+// together prints how many of the leases were shared, and how many of these were valid alongside another one. Without
+// any, a row about readers has shown nothing.
 func (r *row) together(holds []hold) {
 	r.t.Helper()
 	reads, beside := 0, 0

@@ -23,8 +23,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Sixteen processes read a name and never pause, so that it is never free. A writer gets its turn
-// when those who read at its call have left, and they all go on.
+// Sixteen processes read a name and never pause, so it is never free. A writer gets its turn when the readers that were
+// active at its call have left, and all continue.
 func TestAWriterGetsItsTurnAmongProcessesThatReadWithoutAPause(t *testing.T) {
 	eachNight(t)
 	const readers, longest = 16, 100 * time.Millisecond
@@ -74,9 +74,9 @@ type crowdConfig struct {
 
 func init() { roles["crowd"] = crowdRole }
 
-// crowdRole meets contention for a name that somebody holds, so that the nodes can wake it. It answers
-// the first command with the instants of its grants, after the last of them, and releases them at the
-// next one, and so on.
+// crowdRole first meets contention for a name that another process holds, so that the nodes can wake it. It answers the
+// first command with the instants of its grants, after the last of them. It releases them at the next command, and so
+// on.
 func crowdRole() int {
 	var c crowdConfig
 	if err := roleConfig(&c); err != nil {
@@ -123,8 +123,8 @@ func crowdRole() int {
 	return 0
 }
 
-// Readers in several processes wait behind a writer. Its release wakes them all at once, and they
-// poll so seldom that nothing else lets them in.
+// Readers in several processes wait behind a writer. Its release wakes them all at once. They poll so seldom that only
+// the wake-up lets them in.
 func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
 	eachNight(t)
 	const processes, callers, trip = 4, 16, 40 * time.Millisecond
@@ -186,7 +186,7 @@ const (
 	actorRelease   actorCommand = "release"
 )
 
-// actorAnswer is what came of it.
+// actorAnswer is the result of a command.
 type actorAnswer struct {
 	Began, Ended instant
 	Token        int64
@@ -244,7 +244,7 @@ func actorRole() int {
 	return 0
 }
 
-// told sends an actor a command and returns what came of it.
+// told sends an actor a command and returns the result.
 func told(t *testing.T, c *child, command actorCommand) (a actorAnswer) {
 	t.Helper()
 	require.NoError(t, c.send(command))
@@ -253,7 +253,7 @@ func told(t *testing.T, c *child, command actorCommand) (a actorAnswer) {
 	return a
 }
 
-// queued returns whether that many wait for the job on a majority of the servers. The others may have
+// queued returns whether this number of waiters for the job is on a majority of the servers. The other servers may have
 // missed one until it asks again.
 func queued(servers []*redistest.Server, want int64) func() bool {
 	return func() bool {
@@ -263,8 +263,8 @@ func queued(servers []*redistest.Server, want int64) func() bool {
 	}
 }
 
-// A writer becomes a reader while a node is frozen. A reader that waits comes in beside it, and the
-// writer behind that one comes after both.
+// A writer becomes a reader while a node is frozen. A waiting reader is then granted as well, and the writer behind it
+// comes after both.
 func TestADowngradeLetsReadersInAndNoWriterWithANodeFrozen(t *testing.T) {
 	const ttl = 3 * time.Second
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -294,7 +294,7 @@ func TestADowngradeLetsReadersInAndNoWriterWithANodeFrozen(t *testing.T) {
 			require.NoError(t, second.receive(&b))
 			require.Empty(t, b.Error)
 			took, late = append(took, a.Ended.since(a.Began)), append(late, b.Ended.since(a.Ended))
-			time.Sleep(20 * time.Millisecond) // time for a writer that must not come
+			time.Sleep(20 * time.Millisecond) // time for a writer, which must not come
 			readers := []*child{first, second}
 			last := told(t, readers[round%2], actorRelease).Began
 			last = max(last, told(t, readers[1-round%2], actorRelease).Began)
@@ -313,8 +313,8 @@ func TestADowngradeLetsReadersInAndNoWriterWithANodeFrozen(t *testing.T) {
 			assert.NoError(t, c.end())
 		}
 		r.figure(fmt.Sprintf("%d rounds: the third writes beside a reader in %d, tokens out of order in %d", rounds, early, disorders), "0, 0", early+disorders == 0)
-		// A reader that is woken by the first node may reach the next one before the downgrade does, and
-		// wait for the frozen one. From the node timeout on that is not asked.
+		// A reader that the first node wakes may reach the next one before the downgrade does, and wait for the frozen
+		// one. From the node timeout on, the frozen node isn't asked.
 		slowest := ttl/10 + 100*time.Millisecond
 		r.figure(fmt.Sprintf("the downgrade takes %s; the second reads after its return: %s", spread(took), spread(late)),
 			fmt.Sprintf("p50 of both %s, %s", limit(20*time.Millisecond), limit(slowest)),

@@ -16,10 +16,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Each case goes to a node, which reports the exact status, and to a Manager of two
-// nodes, the other of which always grants. A fault must never be reported as contention.
-// A fault that passes must not be reported as a misconfiguration, or the other way round.
-// After the fault the node has to recover by itself, with no keys left behind.
+// Each case runs on a node, which reports the exact status, and on a Manager of two nodes, the other of which always
+// grants. A fault must never be reported as contention. A transient fault must not be reported as a misconfiguration,
+// or the other way round. After the fault the node must recover by itself, with no keys left behind.
 func TestEveryErrorReplyIsClassifiedAsListed(t *testing.T) {
 	r := newRow(t, "error replies of real servers")
 	healthy := redistest.Start(t, 1)[0]
@@ -46,8 +45,8 @@ func TestEveryErrorReplyIsClassifiedAsListed(t *testing.T) {
 		right == len(replyCases))
 }
 
-// At its memory limit a server refuses commands that allocate. The result must be: no new
-// lease, and none lost. Without renewals all would be lost.
+// At its memory limit a server refuses commands that allocate. The result must be: no new lease, and none lost. Without
+// renewals all would be lost.
 func TestHoldersKeepTheirLeasesWhenTheNodesAreFull(t *testing.T) {
 	const ttl = 3 * time.Second // long enough that a busy machine still renews
 	leases, rounds := 50, count(20, 1)
@@ -102,8 +101,7 @@ func TestHoldersKeepTheirLeasesWhenTheNodesAreFull(t *testing.T) {
 		released == leases*rounds && left == 0)
 }
 
-// Valkey names its mode differently from Redis. A cluster is no set of independent nodes
-// under either name.
+// Valkey names its mode differently from Redis. Under either name, a cluster isn't a set of independent nodes.
 func TestAClusterIsRefusedByEitherNameOfItsMode(t *testing.T) {
 	r := newRow(t, "a cluster refused by its mode")
 	names := []string{"redis_mode", "server_mode"}
@@ -127,7 +125,7 @@ func TestAClusterIsRefusedByEitherNameOfItsMode(t *testing.T) {
 	r.figure(fmt.Sprintf("refused %d/%d", refused, len(names)), "all", refused == len(names))
 }
 
-// The user of the cases that need one.
+// The user of the cases with a login.
 const (
 	user     = "worker"
 	password = "right"

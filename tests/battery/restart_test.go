@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// A restart has to fit into the lease's life, also beside other tests: twice as long then.
+// A restart must fit into the lease's life. When other tests run in parallel, that life is twice as long.
 var (
 	amnesiaTTL   = time.Duration(count(500, 1000)) * time.Millisecond
 	amnesiaGuard = amnesiaTTL * 6 / 5
@@ -47,10 +47,9 @@ func TestANodeThatRestartsWithATruncatedLogCausesNoSecondLease(t *testing.T) {
 			lose: func(w *amnesiaWorld, victim int, before int64) {
 				s := w.servers[victim]
 				s.Kill()
-				// At the beginning of the acquisition's writes, or within its first
-				// command: a write-back may have followed. With everysec a server delays
-				// a write while it syncs. Then the file has none of it, and the kill has
-				// lost it.
+				// The file is cut at the beginning of the acquisition's writes, or within its first command: a
+				// write-back may have followed. With everysec a server delays a write while it syncs. Then the file has
+				// none of it, and the kill has lost it.
 				if grown := s.AOFSize() - before; grown > 0 {
 					s.TruncateAOF(before + rand.Int64N(min(grown, 64)))
 				}
@@ -95,8 +94,8 @@ func TestAReplicaThatIsPromotedCausesNoSecondLease(t *testing.T) {
 // amnesia is a way in which a node forgets.
 type amnesia struct {
 	name     string
-	shared   bool       // one of the two clients reads, in each round another one
-	args     [][]string // of the servers: each set of servers has the next ones
+	shared   bool       // one of the two clients reads, a random one in each round
+	args     [][]string // of the servers: each set of servers takes the next ones
 	log      bool       // the size of the append-only file matters
 	reported bool       // the competitor must report the quarantine within a renewal interval
 	spare    bool       // one more server is a replica of the victim until the lease is acquired
@@ -121,7 +120,7 @@ func (a *amnesiacs) add(after time.Duration) {
 	a.reported = append(a.reported, after)
 }
 
-// run has two clients want a lease, and then one of them only read.
+// run has two clients want a lease. Then it repeats that with one of them reading.
 func (a amnesia) run(t *testing.T, n int) {
 	t.Helper()
 	a.runOnce(t, n)
@@ -192,7 +191,7 @@ type pair struct {
 	holder, competitor func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error)
 }
 
-// draw returns how they ask: one of the two reads if shared is true.
+// draw returns how they ask. If shared is true, one of the two reads.
 func draw(holder, competitor *quorumlock.Manager, shared bool) pair {
 	switch {
 	case !shared:
@@ -248,8 +247,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	w.ask = draw(w.holder, w.competitor, w.shared)
 	var opts []quorumlock.AcquireOption
 	if rand.IntN(2) == 0 {
-		// The holder checks nothing until its time is over: no holder can believe in its
-		// lease for longer.
+		// The holder checks nothing until its time has passed: no holder can trust its lease for longer.
 		opts = append(opts, quorumlock.WithoutRenewal())
 	}
 	var before int64
@@ -277,7 +275,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 			if err == nil {
 				overlap(held, next, tally)
 				w.granted(next, tally)
-				_ = next.Release(ctx) // it may have been lost meanwhile
+				_ = next.Release(ctx) // it may have been lost by now
 				return
 			}
 			if ctx.Err() != nil {
@@ -288,7 +286,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 			time.Sleep(2 * time.Millisecond)
 		}
 	})
-	for len(w.changes.C()) > 0 { // of the last round
+	for len(w.changes.C()) > 0 { // left from the last round
 		<-w.changes.C()
 	}
 	lost := time.Now()
@@ -309,7 +307,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	if !ended(held) {
 		tally.open.Add(1)
 	}
-	// No release: the lease ends by its own clock, or by the answers of its nodes.
+	// There is no release: the lease ends by its own clock, or by the answers of its nodes.
 	select {
 	case <-held.Done():
 	case <-ctx.Done():
@@ -336,8 +334,8 @@ func (w *amnesiaWorld) follow(t *testing.T, victim int) {
 	w.spare.MustDo("REPLICAOF", "NO", "ONE")
 }
 
-// granted compares the token with that of the previous grant. The grants of a round are
-// sequential: the competitor asks when the holder has its lease. Two readers may have one token.
+// granted compares the token with the token of the previous grant. The grants of a round are sequential: the competitor
+// asks when the holder has its lease. Two readers may have one token.
 func (w *amnesiaWorld) granted(l *quorumlock.Lease, tally *amnesiacs) {
 	if w.last != nil && (l.Token() < w.last.Token() || l.Token() == w.last.Token() && !(l.Shared() && w.last.Shared())) {
 		tally.inversions.Add(1)

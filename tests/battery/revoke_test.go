@@ -26,7 +26,7 @@ type victimConfig struct {
 	TTL   time.Duration
 }
 
-// victimLoss is what the process says of each loss. It says "held" before.
+// victimLoss is the process's report of each loss. It answers "held" before that.
 type victimLoss struct {
 	Reason     quorumlock.LostReason
 	ValidUntil time.Time
@@ -62,16 +62,16 @@ func victimRole() int {
 	return 0
 }
 
-// revokedRound is what came of one revocation.
+// revokedRound is the result of one revocation.
 type revokedRound struct {
 	frozen  bool
-	early   time.Duration // from the grant of the next holder to Until; of a frozen holder it must not be above 0
+	early   time.Duration // from the grant of the next holder to Until; for a frozen holder it must not be above 0
 	after   time.Duration // from the revocation to that grant
-	outlast time.Duration // from Until to the end of the victim's lease, as it says
+	outlast time.Duration // from Until to the end of the victim's lease, by its own report
 	reason  quorumlock.LostReason
 }
 
-// A lease is revoked while its holder is frozen, or runs. The next holder comes when the first is over.
+// A lease is revoked while its holder is frozen, or runs. The next holder comes when the first lease has ended.
 func TestARevokedLeaseIsOverBeforeTheNextHolderComes(t *testing.T) {
 	const ttl, lanes = 3 * time.Second, 5
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -143,7 +143,7 @@ func revokeOnce(ctx context.Context, m *quorumlock.Manager, victim *child, name 
 		granted <- at
 		failed <- err
 	}()
-	// At any instant of the holder's round of renewal.
+	// The revocation comes at any instant between two renewals of the holder.
 	time.Sleep(time.Duration(rand.Int64N(int64(3 * time.Second))))
 	if frozen {
 		if _, err := victim.pause(); err != nil {

@@ -9,11 +9,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// full reports whether this is "make battery", with the counts in the table of
-// docs/reports/battery.md. Otherwise the counts are small enough for every CI run.
+// full reports whether this is "make battery", with the counts in the table of docs/reports/battery.md. Otherwise the
+// counts are small enough for every CI run.
 var full = os.Getenv("QUORUMLOCK_BATTERY") == "full"
 
-// eachNight skips a row for which make test has no time. make test-nightly runs its small form, and make battery the full one.
+// eachNight skips a row that takes too long for make test. make test-nightly runs its small form, and make battery the
+// full one.
 func eachNight(t *testing.T) {
 	t.Helper()
 	if !full {

@@ -25,12 +25,11 @@ type pairsConfig struct {
 	Seed  uint64
 	Names int
 	For   time.Duration
-	// Dir has a file for each name that is held: it is made without overwriting, so a second
-	// holder finds the first one's.
+	// Dir has a file for each held name. It is made without overwriting, so a second holder finds the first one's.
 	Dir string
 }
 
-// pairsSummary is its only answer.
+// pairsSummary is the only answer of the process.
 type pairsSummary struct{ Turns, Clashes int }
 
 func init() { roles["pairs"] = pairsRole }
@@ -76,8 +75,8 @@ func pairsRole() int {
 	return 0
 }
 
-// Eight processes take random pairs of five names. None waits for ever, no name has two holders,
-// and each gets its share.
+// Eight processes take random pairs of five names. None waits forever, no name has two holders, and each gets its
+// share.
 func TestEightProcessesTakeRandomPairsOfNames(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("8 processes take random pairs of 5 names, N=%d", n))

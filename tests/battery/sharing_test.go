@@ -26,8 +26,8 @@ import (
 	group "github.com/quorumlock/quorumlock/spread"
 )
 
-// This row judges package spread by a record of its own: each function writes to a file when it begins, runs and
-// returns, by the clock that all processes share.
+// This row judges package spread by its own record. Each function writes to a file when it begins, runs and returns, by
+// the clock that all processes share.
 
 const (
 	sharedNames = 60
@@ -56,14 +56,14 @@ type sharingNote struct {
 
 func init() { roles["sharer"] = sharerRole }
 
-// sharer is what the functions of a process have in common.
+// sharer is the state that the functions of a process share.
 type sharer struct {
 	mu     sync.Mutex
 	record *os.File // guarded by mu
 	slow   atomic.Int64
 }
 
-// sharerRole runs its members until SIGTERM. The command "slow" has functions take 30 s to return.
+// sharerRole runs its members until SIGTERM. After the command "slow", functions take 30 s to return.
 func sharerRole() int {
 	var config sharerConfig
 	if err := roleConfig(&config); err != nil {
@@ -152,10 +152,10 @@ type sharingRun struct {
 	name     string
 	token    int64
 	start    instant
-	told     instant // its context had ended; 0 if not
+	told     instant // its context ended; 0 if it did not
 	stop     instant // 0 if it did not return
-	until    instant // the last time at which it is known to have run, before a loss of its lease
-	released bool    // it ran on after the release of its lease
+	until    instant // the last time at which it certainly ran, before a loss of its lease
+	released bool    // it continued after the release of its lease
 }
 
 // shares reports whether the run counts for its member.
@@ -169,7 +169,7 @@ type sharings struct {
 	r       *row
 	addrs   []string
 	dir     string
-	members map[int]*child // that live
+	members map[int]*child // the living ones
 	started int
 	left    int // the member that was terminated
 }
@@ -204,7 +204,7 @@ func (s *sharings) runs() (all []*sharingRun) {
 		for lines.Scan() {
 			var n sharingNote
 			if json.Unmarshal(lines.Bytes(), &n) != nil {
-				continue // the last line of a process that was killed, or is writing
+				continue // the last line of a process that was killed, or that writes now
 			}
 			key := n.Group + "/" + n.Name
 			run := open[key]
@@ -229,7 +229,7 @@ func (s *sharings) runs() (all []*sharingRun) {
 	return all
 }
 
-// even prints how long after an instant the names are even over the members, until now.
+// even prints how long after an instant the names are evenly spread over the members, until now.
 func (s *sharings) even(what string, from instant) {
 	s.t.Helper()
 	runs, end := s.runs(), now()
@@ -259,7 +259,7 @@ func (s *sharings) even(what string, from instant) {
 		atLeastInFull("2 TTL"), stays && took <= 2*sharingTTL || !full)
 }
 
-// moved prints how many names of the large group have begun since an instant.
+// moved prints how many names of the large group have started since an instant.
 func (s *sharings) moved(from instant, most int) {
 	n := 0
 	for _, run := range s.runs() {
@@ -270,7 +270,7 @@ func (s *sharings) moved(from instant, most int) {
 	s.r.figure(fmt.Sprintf("a join moves %d of %d names", n, sharedNames), atLeastInFull(fmt.Sprintf("%d", most)), n <= most || !full)
 }
 
-// judge prints what must never be.
+// judge prints what must never happen.
 func (s *sharings) judge() {
 	runs := s.runs()
 	byName := map[string][]*sharingRun{}
@@ -311,8 +311,9 @@ func (s *sharings) judge() {
 		atLeastInFull("2 TTL"), len(free) > 0 && at(1, free) < 2*sharingTTL || !full)
 }
 
-// Members of two groups, in processes of their own, come, leave, are killed and stopped, one of the servers stops, and functions
-// take 30 s to return: a name never has two runners, and the names are even again within two TTL.
+// Members of two groups run in processes of their own. They join, leave, are killed and stopped, one of the servers
+// stops, and functions take 30 s to return. A name never has two runners, and the names are evenly spread again within
+// two TTLs.
 func TestNamesAreSharedWithoutOverlap(t *testing.T) {
 	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {

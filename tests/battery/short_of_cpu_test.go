@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// busyConfig is a process that computes in so many goroutines, and has leases as well if it has addresses.
+// busyConfig configures a process that computes in this many goroutines. It also has leases if it has addresses.
 type busyConfig struct {
 	Computing int
 	Addrs     []string
@@ -27,7 +27,7 @@ type busyConfig struct {
 	During    time.Duration
 }
 
-// busyAnswer says how many leases were lost, and by how much the plain loop was late at most.
+// busyAnswer has the number of lost leases, and the largest delay of the plain loop.
 type busyAnswer struct {
 	Leases, Lost int
 	Late         time.Duration
@@ -72,7 +72,7 @@ func busyRole() int {
 	return 0
 }
 
-// holdWhileBusy holds five leases, acquired within two thirds of a TTL, beside a loop that writes a key each second.
+// holdWhileBusy holds five leases, acquired within two thirds of a TTL, alongside a loop that writes a key each second.
 func holdWhileBusy(m *quorumlock.Manager, c *busyConfig) (got busyAnswer, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.During)
 	defer cancel()
@@ -89,7 +89,7 @@ func holdWhileBusy(m *quorumlock.Manager, c *busyConfig) (got busyAnswer, err er
 			time.Sleep(time.Duration(i) * c.TTL * 2 / 3 / leases)
 			l, err := m.Acquire(ctx, fmt.Sprint("job-", i))
 			if err != nil {
-				return // a process that is that late gets none: the bar is about those that it has
+				return // a process that is so late gets none: the bar is about the leases that it has
 			}
 			select {
 			case <-l.Done():
@@ -115,7 +115,7 @@ func holdWhileBusy(m *quorumlock.Manager, c *busyConfig) (got busyAnswer, err er
 	return got, nil
 }
 
-// A process that is short of CPU reads answers late. It keeps its leases where a plain loop in the same process, which
+// A process that is short of CPU reads answers late. It keeps its leases if a plain loop in the same process, which
 // writes a key each second, is never late by half a TTL.
 func TestAProcessShortOfCPUKeepsItsLeases(t *testing.T) {
 	eachNight(t)

@@ -27,8 +27,8 @@ var silences = []silence{
 	{"cut", func(_ *redistest.Server, p *redistest.Proxy) { p.Swallow() }},
 }
 
-// One of three nodes does not answer. After the first calls that meet it, no call takes longer because of
-// it, whatever the call finds: a free name, one that is taken, or one that others want too.
+// One of three nodes does not answer. After the first calls that meet it, no call takes longer because of it, whether
+// the call finds a free name, a taken one, or one that other callers want too.
 func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
 	eachNight(t)
 	for _, s := range silences {
@@ -46,13 +46,13 @@ func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
 			healthy := w.run(count(2000, 60))
 			s.begin(servers[1], proxies[1])
 			time.Sleep(time.Second)
-			w.run(len(w.managers)) // a node that hangs costs one node timeout, once: a busy process tests an idle connection later
+			w.run(len(w.managers)) // a hanging node costs one node timeout, once: a busy process tests an idle connection later
 			down := w.run(count(2000, 60))
 			servers[1].Continue()
 			for kind, name := range timedKinds {
 				limit := at(.99, healthy[kind])*3/2 + 5*time.Millisecond
 				bar := "p99 at most 1.5 × healthy + 5ms"
-				if kind == ties { // the two other nodes have to agree, and new callers come all the time
+				if kind == ties { // the other two nodes must agree, and new callers come continuously
 					limit, bar = 50*time.Millisecond, "p99 at most 50ms"
 				}
 				if !full {
@@ -80,7 +80,7 @@ type timedCalls struct {
 	names    int
 }
 
-// run makes that many calls of each kind, and returns how long they took.
+// run makes this number of calls of each kind, and returns how long they took.
 func (w *timedCalls) run(rounds int) [][]time.Duration {
 	w.t.Helper()
 	took := make([][]time.Duration, len(timedKinds))
@@ -109,8 +109,8 @@ func (w *timedCalls) run(rounds int) [][]time.Duration {
 	return took
 }
 
-// done checks the outcome of a call, and releases its lease. A machine that stands still for
-// a node timeout costs the quorum, and shows in the time of the call.
+// done checks the outcome of a call, and releases its lease. A machine that stands still for a node timeout prevents a
+// quorum, and shows in the time of the call.
 func (w *timedCalls) done(l *quorumlock.Lease, err, want error) {
 	w.t.Helper()
 	switch {

@@ -19,18 +19,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The soak: processes that hold many locks, a third of them as readers, servers, and a fault
-// every two seconds, for any duration.
+// The soak runs processes that hold many locks, a third of them as readers, on servers with a fault every two seconds,
+// for any duration.
 const (
 	soakWorkers = 4
 	soakTTL     = 2 * time.Second
 	soakPace    = 2 * time.Second // between two faults
-	// soakRecovery is how much longer than the quarantine a node counts as disturbed: for
-	// its start, for the connections of clients, and for the node's clock, by which the
-	// quarantine is up to one per cent longer.
+	// soakRecovery is how much longer than the quarantine a node counts as disturbed. It covers the node's start, the
+	// connections of clients, and the node's clock, by which the quarantine is up to one per cent longer.
 	soakRecovery = 1500 * time.Millisecond
-	// soakFlush is whether nodes are flushed. For the restart guard a flush is as much a
-	// loss as a restart, although no connection ends.
+	// soakFlush is whether nodes are flushed. For the restart guard a flush is as much a loss as a restart, although no
+	// connection ends.
 	soakFlush = true
 )
 
@@ -70,8 +69,8 @@ func (f *soakFault) String() string {
 		f.at.Round(time.Millisecond), soakNames[f.kind], f.node, f.worker, f.lasting.Round(time.Millisecond), f.replies)
 }
 
-// disturbed returns until when the fault disturbs its node. A stopped node counts too:
-// its locks expire meanwhile, as if it had lost them.
+// disturbed returns until when the fault disturbs its node. A stopped node counts too: its locks expire during the
+// stop, as if it had lost them.
 func (f *soakFault) disturbed() time.Duration {
 	switch f.kind {
 	case soakKill, soakWipe:
@@ -93,7 +92,7 @@ func (f *soakFault) engaged() time.Duration {
 	}
 }
 
-// faultPlan is what a plan of faults is drawn from.
+// faultPlan has the parameters from which a plan of faults is drawn.
 type faultPlan struct {
 	seed           uint64
 	lasting, pace  time.Duration
@@ -111,10 +110,9 @@ func planSoak(seed uint64, lasting time.Duration, nodes int) []soakFault {
 	return faultPlan{seed: seed, lasting: lasting, pace: soakPace, longest: 3 * soakTTL, nodes: nodes, workers: soakWorkers, kinds: kinds}.draw()
 }
 
-// draw makes the list of faults from the seed alone. The plan stays inside the fault
-// model: at any time at most a minority of the nodes is stopped, down, or within one
-// guard of a data loss. If there is no room for a fault, the next random fault replaces
-// it, and none if none fits.
+// draw makes the list of faults from the seed alone. The plan stays inside the fault model: at any time at most a
+// minority of the nodes is stopped, down, or within one guard of a data loss. If a fault does not fit, the next random
+// one replaces it, or none if none fits.
 func (p faultPlan) draw() (plan []soakFault) {
 	rng := rand.New(rand.NewPCG(p.seed, p.seed))
 	disturbed := make([]time.Duration, p.nodes)
@@ -257,8 +255,8 @@ func (n *nemesis) do(f *soakFault) {
 	}
 }
 
-// mayDisturb checks the real state: on a busy machine a restart may take longer than
-// planned. Then the fault is left out.
+// mayDisturb checks the real state: on a busy machine a restart may take longer than planned. Then the fault is left
+// out.
 func (n *nemesis) mayDisturb(f *soakFault) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -304,9 +302,9 @@ func TestSoak(t *testing.T) {
 	nodes := fromEnv(t, "QUORUMLOCK_SOAK_NODES", 3, strconv.Atoi)
 	locks := 32
 	if lasting < time.Minute {
-		locks = 8 // five times less to compute, on machines that run other tests meanwhile
+		locks = 8 // a fifth of the computation, on machines that also run other tests
 	}
-	// The end is part of the run: without faults every lock has to be granted again.
+	// The end is part of the run: without faults every lock must be granted again.
 	calm := min(15*time.Second, lasting/4)
 	plan := planSoak(seed, lasting-calm-soakPace, nodes)
 	t.Logf("soak of %v, QUORUMLOCK_SEED=%d, N=%d, %d faults:", lasting, seed, nodes, len(plan))
@@ -370,8 +368,8 @@ func TestSoak(t *testing.T) {
 	judgeSamples(r, samples, begun, total)
 }
 
-// carryOut causes the faults of a plan, waits until the nodes vote again, and has the workers
-// calm. It returns how many faults it has caused.
+// carryOut causes the faults of a plan, waits until the nodes vote again, and tells the workers that calm begins. It
+// returns how many faults it has caused.
 func (n *nemesis) carryOut(t *testing.T, plan []soakFault) (made int) {
 	t.Helper()
 	var faults sync.WaitGroup
@@ -425,18 +423,17 @@ func merge(into, from map[string]int) {
 	}
 }
 
-// judgeSamples compares the resources of each worker in the first third of the run, after
-// a warm-up, with the last third. It uses medians, so that one fault does not matter.
-// Only growth counts; a process that needs less later has no leak.
+// judgeSamples compares the resources of each worker in the first third of the run, after a warm-up, with the last
+// third. It uses medians, so that one fault does not matter. Only growth counts; a process that needs less later has no
+// leak.
 //
-// The warm-up is long, two fifths of the run up to five minutes. The heap has to reach
-// the size that the worst fault causes, and any of the first faults may be the worst.
+// The warm-up is long, two fifths of the run up to five minutes. The heap must reach the size that the worst fault
+// causes, and any of the first faults may be the worst.
 //
-// The library is responsible for the live heap, which is what a collection leaves. Stacks
-// have no bar of their own, because the goroutines are counted, and the runtime spreads
-// the stacks of the same goroutines over more spans of 32 KiB with time. Resident memory
-// includes everything. Under the race detector most of it is the detector's own, which
-// grew for as long as it was observed, so only make soak RACE= has a bar for it.
+// The library is responsible for the live heap, which is what a collection leaves. Stacks have no bar of their own: the
+// goroutines are counted, and with time the runtime spreads the stacks of the same goroutines over more spans of 32
+// KiB. Resident memory includes everything. Under the race detector most of it is the detector's own, which grew in
+// every observed run, so only make soak RACE= has a bar for it.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {

@@ -20,8 +20,8 @@ import (
 
 const stepTTL = 500 * time.Millisecond
 
-// The clocks of a minority are set, by a TTL to an hour, forward or back, while all nodes
-// hold the lease and a competitor asks for it all the time.
+// The clocks of a minority are set, by a TTL to an hour, forward or back, while all nodes hold the lease and a
+// competitor asks for it continuously.
 func TestAClockThatIsSetOnAMinorityCausesNoSecondLease(t *testing.T) {
 	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -50,8 +50,8 @@ func reportBar() string {
 	return fmt.Sprintf("max interval %v + round trip (%s)", brief(stepTTL/3*11/10), limit(10*time.Millisecond))
 }
 
-// The clocks of a majority are set. No lock can survive that, but the holder has to be
-// notified, and a resource that checks the token must refuse holders that go on writing.
+// The clocks of a majority are set. No lock can survive that, but the library must notify the holder, and a resource
+// that checks the token must refuse holders that continue to write.
 func TestAClockThatIsSetOnAMajorityIsReportedAndFoolsNoRegister(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("clocks of a majority stepped by TTL to 1h, N=%d", n))
@@ -88,13 +88,13 @@ type stepWorld struct {
 	offset map[*redistest.Server]time.Duration
 	book   register
 	votes  votes
-	awaits map[string]time.Time // nodes whose quarantine has to be reported, and since when
+	awaits map[string]time.Time // nodes whose quarantine must be reported, and since when
 	log    stepLog
-	backs  map[string]time.Time // nodes whose step back has to be logged, and since when
+	backs  map[string]time.Time // nodes whose step back must be logged, and since when
 }
 
-// steps runs rounds on several sets of servers at once. choose selects the servers whose
-// clocks are set. One of the two clients reads if shared is true.
+// steps runs rounds on several sets of servers at once. choose selects the servers whose clocks are set. One of the two
+// clients reads if shared is true.
 func steps(
 	t *testing.T, n, rounds int, shared bool, choose func([]*redistest.Server) []*redistest.Server,
 	play func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally),
@@ -174,7 +174,7 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 			w.backs[s.Addr()] = time.Now()
 		} else {
 			n++
-			if !w.votes.quarantined(s.Addr()) { // a second reason is no change, so it sends no event
+			if !w.votes.quarantined(s.Addr()) { // a second reason is not a change, so it sends no event
 				w.awaits[s.Addr()] = time.Now()
 			}
 		}
@@ -184,8 +184,8 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 	return n
 }
 
-// notice waits for the reports about the stepped nodes: an event for a step forward, only
-// the log for a step back, which is harmless.
+// notice waits for the reports about the stepped nodes: an event for a step forward, and only the log for a step back,
+// which is harmless.
 func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
 	delays := func(steps map[string]time.Time, reported func(addr string) time.Time, excused func() bool) (after []time.Duration, judged int) {
 		for addr, since := range steps {
@@ -252,7 +252,7 @@ func (l *stepLog) since(addr string) time.Time {
 	return l.back[addr]
 }
 
-// backFigure is the same for clocks of a minority and of a majority.
+// backFigure prints the figure about steps back, for a minority and for a majority.
 func (tally *stepTally) backFigure(r *row) {
 	r.figure(fmt.Sprintf("steps back reported by the log %d/%d: %s", len(tally.logged), tally.loggable, spread(tally.logged)),
 		"all, "+reportBar(), len(tally.logged) == tally.loggable && (!full || len(tally.logged) > 0) && at(1, tally.logged) <= reportWithin())
@@ -325,8 +325,7 @@ func (w *stepWorld) minority(ctx context.Context, _ *testing.T, held *quorumlock
 }
 
 func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock.Lease, victims []*redistest.Server, tally *stepTally) {
-	// If clocks are set back, their keys live on. So all clocks of a round go in one
-	// direction.
+	// If clocks are set back, their keys live on. So all clocks of a round move in one direction.
 	forward := rand.IntN(4) > 0
 	ctx, cancel := context.WithTimeout(ctx, 3*stepTTL)
 	defer cancel()
@@ -366,8 +365,8 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 		}
 	})
 	if forward && !granted && !ended(held) && held.Verify(context.Background()) == nil {
-		// A round that was in progress at the step had a majority of answers from before
-		// it, and healed the other nodes before any competitor asked: nothing is lost.
+		// A round in progress at the step had a majority of answers from before it, and healed the other nodes before
+		// any competitor asked: nothing is lost.
 		tally.kept.Add(1)
 		t.Logf("kept: %d of %d clocks stepped within %v", len(victims), len(w.servers), took)
 	} else if forward {

@@ -27,9 +27,8 @@ const (
 	callTimeout = 50 * time.Millisecond
 )
 
-// One node does not answer: SIGSTOP. Callers with a context of 50 ms have to get their
-// answer from the other nodes. If they wait for something else, they have to return in
-// time.
+// One node does not answer: SIGSTOP. Callers with a context of 50 ms must get their answer from the other nodes. If
+// they wait for something else, they must return in time.
 func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("10,000 calls with a context of 50ms, one node stopped, N=%d", n))
@@ -37,7 +36,7 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 		m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(2*time.Second))
 		live := acquireMany(t, m, stuckLeases)
 		c := &calls{m: m, live: live}
-		c.run(count(2000, 100)) // so that memory and connections reach their largest size
+		c.run(count(2000, 100)) // memory and connections reach their largest size
 		c.reset()
 
 		victim := servers[rand.IntN(n)]
@@ -72,7 +71,7 @@ func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
 	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		ttl, stop := time.Second, 5*time.Second
-		if !full { // all keys of the minority expire in that time too, and other work on the machine costs no lease
+		if !full { // all keys of the minority expire in that time too, and other work on the machine ends no lease
 			ttl, stop = 3*time.Second, 3300*time.Millisecond
 		}
 		stops := count(100, 2)
@@ -133,8 +132,8 @@ func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
 	})
 }
 
-// A majority does not answer. Every holder loses its lease in time, and the requests sent
-// meanwhile must not take effect when the nodes continue.
+// A majority does not answer. Every holder loses its lease in time, and requests sent during the stop must not take
+// effect when the nodes continue.
 func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		const ttl = time.Second
@@ -142,11 +141,11 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 		r := newRow(t, fmt.Sprintf("a majority stopped for 1.2 to 2.5 TTL %d times, N=%d", rounds, n))
 		servers := redistest.Start(t, n)
 		m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl))
-		timeout := ttl / 10 // the default: an attempt is void that long after it began
+		timeout := ttl / 10 // the default: an attempt is void this long after it began
 		var late, back []time.Duration
 		reported, leases, attempts, orphans := 0, 0, 0, 0
 		for round := range rounds {
-			// After its return, all nodes of the majority have to vote again.
+			// After they continue, all nodes of the majority must vote again.
 			patiently(t, "all nodes vote", func() bool { return everybodyVotes(m, n) })
 			live := acquireMany(t, m, stuckLeases)
 			tellings := make([]time.Time, len(live))
@@ -240,7 +239,7 @@ type calls struct {
 	pause time.Duration
 
 	next, answerable, answered, wrong atomic.Int64
-	first                             atomic.Value // string; the first error that is wrong
+	first                             atomic.Value // string; the first unexpected error
 
 	mu   sync.Mutex
 	took []time.Duration
@@ -252,8 +251,7 @@ func (c *calls) reset() {
 	c.answered.Store(0)
 }
 
-// run makes that many calls, 20 at a time, and returns the highest number of goroutines
-// besides the callers.
+// run makes this number of calls, 20 at a time, and returns the highest number of goroutines besides the callers.
 func (c *calls) run(total int) (peak int) {
 	const callers = 20
 	var all sync.WaitGroup
@@ -280,7 +278,7 @@ func (c *calls) run(total int) (peak int) {
 	}
 }
 
-// one makes one call, or two if it has to release a lease.
+// one makes one call, or two if it must release a lease.
 func (c *calls) one() {
 	i := int(c.next.Add(1))
 	lease := c.live[i%len(c.live)]
@@ -349,7 +347,7 @@ func (c *calls) time(answerable bool, call func(ctx context.Context) error) {
 	busy := !full && errors.Is(err, quorumlock.ErrNoQuorum)
 	if err != nil && !(answerable && slow) && !busy {
 		c.wrong.Add(1)
-		c.first.CompareAndSwap(nil, err.Error()) // of one type, as a Value demands
+		c.first.CompareAndSwap(nil, err.Error()) // as a string, because a Value requires one type
 	}
 }
 
@@ -453,8 +451,8 @@ func goroutines(choose func([]int) int) int {
 	return choose(counts)
 }
 
-// limitOf is a bar on durations: the table's for a quiet machine, and ten times as much,
-// at least two seconds, where CI runs on a loaded one that others may stop for a second.
+// limitOf is a bar on durations. On a quiet machine it is the table's. In CI it is ten times as much, at least two
+// seconds, because a loaded machine may stop the process for a second.
 func limitOf(quiet time.Duration) time.Duration {
 	if full {
 		return quiet

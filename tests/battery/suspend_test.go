@@ -24,10 +24,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A sleeper is a process that holds leases and is stopped. It has two at a time. For one
-// it calls Valid all the time; for the other it only watches the context, so that neither
-// check helps the other. Under each lease it writes to the register again and again
-// without checking the lease, which is the case for the fence.
+// A sleeper is a process that holds leases and is stopped. It has two at a time. For one it calls Valid continuously;
+// for the other it only watches the context, so that neither check helps the other. Under each lease it writes to the
+// register again and again without checking the lease, which is the case that the fence is for.
 type sleeperConfig struct {
 	Client  int
 	Addrs   []string
@@ -185,7 +184,7 @@ func (n *nap) watch() {
 	}
 }
 
-// every sleeps, and reports whether to go on.
+// every sleeps, and reports whether to continue.
 func every(over <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-over:
@@ -224,16 +223,15 @@ const suspendTTL = 500 * time.Millisecond
 // trial is one stop of a sleeper, and its results.
 type trial struct {
 	stopped, resumed instant
-	// keysEnd is when the last key of a majority of nodes ends by the servers' reports,
-	// or later. A sleeper that continues after that is overdue, whatever the library
-	// reports.
+	// keysEnd is when the last key of a majority of nodes ends by the servers' reports, or later. A sleeper that
+	// continues after that is overdue, whatever the library reports.
 	keysEnd   [2]instant
 	successor [2]hold
 	sleeper   [2]sleeperLease
 }
 
-// Row 3: a client is stopped at a random moment, for up to five TTLs, and continues. Its
-// successor has been waiting since before.
+// Row 3: a client is stopped at a random moment, for up to five TTLs, and continues. Its successor waits from before
+// the stop.
 func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 	const ttl = suspendTTL
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -274,8 +272,8 @@ func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 							return
 						}
 						mu.Lock()
-						// A machine that is too busy to renew a lease in time loses it
-						// before the stop: that is no trial.
+						// A machine that is too busy to renew a lease in time loses it before the stop: that isn't a
+						// trial.
 						if again = tr.sleeper[0].lostBefore(tr.stopped) || tr.sleeper[1].lostBefore(tr.stopped); again {
 							discarded++
 							again = discarded < total
@@ -312,9 +310,8 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 		tr := &trials[i]
 		for j := range tr.sleeper {
 			s := &tr.sleeper[j]
-			// Overdue by the lease's own report, which is earlier than the servers'.
-			// Between S and the deadline a stop cannot be distinguished from a slow
-			// machine.
+			// It is overdue by the lease's own report, which is earlier than the servers'. Between S and the deadline a
+			// stop cannot be distinguished from a slow machine.
 			if j == 0 && s.Lost && tr.resumed > s.Until {
 				past++
 				reason := s.Hold.End == string(quorumlock.LostSuspended) || tr.resumed.since(s.Until) < quorum.SafetyMargin(suspendTTL)
@@ -408,7 +405,7 @@ func stopOnce(
 		if err := resumed(s, tr); err != nil {
 			return err
 		}
-		time.Sleep(200 * time.Millisecond) // it goes on writing
+		time.Sleep(200 * time.Millisecond) // it continues to write
 		if err := s.send(sleeperCommand{Stopped: tr.stopped, Resumed: tr.resumed}); err != nil {
 			return err
 		}
@@ -428,8 +425,8 @@ func resumed(s *child, tr *trial) (err error) {
 	return err
 }
 
-// keysEnd asks the servers when the owner's keys end. It returns the instant at which the
-// owner no longer has a majority of them, rather a little too late than too early.
+// keysEnd asks the servers when the owner's keys end. It returns the instant at which the owner no longer has a
+// majority of them, rather a little too late than too early.
 func keysEnd(servers []*redistest.Server, name, owner string) (instant, error) {
 	ends := make([]instant, len(servers))
 	for i, s := range servers {

@@ -24,7 +24,7 @@ const (
 	quotaRuns   = 20 * time.Millisecond
 )
 
-// throttle stops and continues a process as such a quota does, until the function is called that it returns.
+// throttle stops and continues a process as such a quota does, until end is called.
 func throttle(c *child) (end func()) {
 	over, running := make(chan struct{}), sync.WaitGroup{}
 	running.Go(func() {
@@ -39,8 +39,8 @@ func throttle(c *child) (end func()) {
 	return func() { close(over); running.Wait() }
 }
 
-// A holder with a quota of CPU is cut off from all nodes. It has measured how late it runs, and reports the
-// loss before its successor, which has waited since before, is granted the name.
+// A holder with a quota of CPU is cut off from all nodes. It has measured how late it runs, and reports the loss before
+// its waiting successor is granted the name.
 func TestAThrottledHolderReportsItsLossBeforeTheNextGrant(t *testing.T) {
 	eachNight(t)
 	const ttl = 2 * time.Second
@@ -79,8 +79,8 @@ func TestAThrottledHolderReportsItsLossBeforeTheNextGrant(t *testing.T) {
 	})
 }
 
-// cutThrottled has a throttled sleeper take two leases, cuts it off from the nodes, and heals that when its
-// successors have the names.
+// cutThrottled has a throttled sleeper take two leases and cuts it off from the nodes. It heals the connections when
+// the successors have the names.
 func cutThrottled(t *testing.T, s *child, proxies []*redistest.Proxy, successors *quorumlock.Manager, witness string, names [2]string) (*trial, error) {
 	tr := &trial{}
 	var taken [2]sleeperLease

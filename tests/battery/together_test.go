@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// togetherFault keeps one of three nodes from answering. It begins before the first round, so
-// that the first rounds do not know it yet; if it is brief, before every round.
+// togetherFault keeps one of three nodes from answering. It begins before the first round, so that the clients learn of
+// it only in that round. If it is brief, it begins before every round.
 type togetherFault struct {
 	name  string
 	begin func(*redistest.Server, []*redistest.Proxy)
@@ -36,8 +36,8 @@ var togetherFaults = []togetherFault{
 	}},
 }
 
-// Several hosts ask for one name at the same instant, as at the full hour, and each of them
-// once. One of them has to run the job, whatever the order in which the nodes hear them.
+// Several hosts ask for one name at the same instant, as at the full hour, and each of them once. One of them must run
+// the job, whatever the order in which their requests reach the nodes.
 func TestOneOfThoseWhoAskTogetherRunsTheJob(t *testing.T) {
 	eachNight(t)
 	for _, hosts := range []int{2, 5} {
@@ -100,8 +100,7 @@ func together(t *testing.T, name string, hosts int, apart time.Duration, fault t
 		"0 and 0", missed == 0 && twice == 0)
 }
 
-// ask has all Managers ask for a name at one instant. It returns how many got it, and how long
-// the slowest answer took.
+// ask has all Managers ask for a name at one instant. It returns how many got it, and how long the slowest answer took.
 func ask(t *testing.T, managers []*quorumlock.Manager, name string) (ran int, slowest time.Duration) {
 	t.Helper()
 	leases, errs := make([]*quorumlock.Lease, len(managers)), make([]error, len(managers))

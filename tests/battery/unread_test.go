@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Subscriptions with room for one event, and the channels of 200 leases, are made and
-// never read, while leases are renewed, at risk, safe again, released and lost.
+// Subscriptions with room for one event, and the channels of 200 leases, are made and never read, while leases are
+// renewed, at risk, safe again, released and lost.
 func TestUnreadEventsDelayNothing(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		const leases, ttl = 200, time.Second
@@ -36,8 +36,7 @@ func TestUnreadEventsDelayNothing(t *testing.T) {
 				began := time.Now()
 				err := call()
 				calls = append(calls, time.Since(began))
-				// On a busy machine a lease may be lost meanwhile. This test checks only
-				// that the calls return.
+				// On a busy machine a lease may have been lost. This test checks only that the calls return.
 				if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) && !errors.Is(err, quorumlock.ErrLost) {
 					t.Error(err)
 				}

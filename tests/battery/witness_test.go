@@ -20,17 +20,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The witness is a separate process to which all holders report, and the resource that
-// they write to. It handles one event at a time.
+// The witness is a separate process to which all holders report, and the resource that they write to. It handles one
+// event at a time.
 //
-// For each lock it keeps a fenced register: it accepts an access with a token if it has
-// seen no higher token; from a reader, if it has seen no higher one of a writer. A holder reads
-// the register when it enters. A writer writes the value that it read, plus one, and a reader
-// reads once more.
+// For each lock it keeps a fenced register. It accepts a writer's access if it has seen no higher token, and a reader's
+// access if it has seen no higher token of a writer. A holder reads the register when it enters. A writer then writes
+// the value that it read, plus one, and a reader reads once more.
 //
-// The witness keeps the order of the tokens apart from the real order. It uses the
-// instants that the holders report, and so finds wrong tokens. It counts, independently
-// and at once:
+// The witness compares the order of the tokens with the real order, by the instants that the holders report, and so
+// finds wrong tokens. It counts, independently and at once:
 //   - overlaps: two holds that were valid at one instant (see hold);
 //   - token errors: a token twice, and not of two readers, or below that of a grant that
 //     had returned before this acquire began;
@@ -48,37 +46,34 @@ type witness struct {
 	logErr  error
 }
 
-// witnessTally is what the witness has counted.
+// witnessTally has the counts of the witness.
 type witnessTally struct {
 	Grants, Holds                      int
 	Accepted, Refused                  int // accesses to the registers
 	Overlaps, TokenErrors, Stale, Lost int
 	RefusedWhileValid                  int // or the register has changed under a reader
-	Crossings                          int // entered while another had not left yet; no error by itself
+	Crossings                          int // entered before another holder had left; not an error by itself
 	Registers                          map[string]int64
 	Complaints                         []string
 	Unfinished                         int // entered, and did not leave
 	ReportError                        string
 }
 
-// ledger is what the witness keeps for a lock.
+// ledger is the witness's record of a lock.
 type ledger struct {
 	inside map[*visit]struct{}
-	// grants are in the order of their tokens; began is the latest Began up to each of
-	// them.
+	// grants are in the order of their tokens; began is the latest Began up to each of them.
 	grants []hold
 	began  []instant
 	spans  [2]spans // of writers, and of readers
 
 	value int64
-	// The highest token, and the latest Began, among the accepted accesses of writers, and of
-	// readers.
+	// The highest token, and the latest Began, among the accepted accesses of writers, and of readers.
 	highest [2]int64
 	newest  [2]instant
 }
 
-// spans has the holds that were ever valid, in the order of Granted; ended is the latest Ended
-// up to each of them.
+// spans has the holds that were ever valid, in the order of Granted. ended is the latest Ended up to each of them.
 type spans struct {
 	holds []hold
 	ended []instant
@@ -171,7 +166,7 @@ func (w *witness) enter(h hold) (v *visit, accepted bool, value int64) {
 	return v, accepted, l.value
 }
 
-// access asks the fence. Readers need not be in the order of their tokens.
+// access checks an access against the fence. Readers may come in any order of their tokens.
 func (w *witness) access(l *ledger, h *hold) bool {
 	highest, newest := l.highest[0], l.newest[0]
 	if !h.Shared {
@@ -245,7 +240,7 @@ func (s *spans) place(h *hold) int {
 	return at
 }
 
-// beside returns one that was valid at an instant at which h was, or nil.
+// beside returns a hold that was valid at an instant at which h was, or nil.
 func (s *spans) beside(h *hold) *hold {
 	at := s.place(h)
 	if at > 0 && s.ended[at-1] > h.Granted {
@@ -286,8 +281,7 @@ func (w *witness) report() witnessTally {
 	return t
 }
 
-// The calls to the witness. A connection belongs to one holder, which has one hold at a
-// time.
+// The calls to the witness. A connection belongs to one holder, which has one hold at a time.
 type witnessCallKind int
 
 const (
@@ -420,7 +414,7 @@ func (l *witnessLink) call(call witnessCall) (reply witnessReply, err error) {
 	return reply, nil
 }
 
-// A witnessed is a witness process, as the test sees it.
+// witnessed is a witness process, as the test sees it.
 type witnessed struct {
 	child *child
 	addr  string
@@ -469,8 +463,8 @@ func (w *witnessed) finish(t *testing.T) (tally witnessTally, holds []hold, writ
 	return reply.Tally, holds, writes, samples
 }
 
-// lostUpdates checks the writes of each lock again, in the order in which the witness
-// accepted them: each has to follow from the one before.
+// lostUpdates checks the writes of each lock again, in the order in which the witness accepted them: each must follow
+// from the one before.
 func lostUpdates(writes []registerWrite) (lost int) {
 	stands := map[string]int64{}
 	for _, w := range writes {
@@ -482,7 +476,7 @@ func lostUpdates(writes []registerWrite) (lost int) {
 	return lost
 }
 
-// The test shows the witness each error once, next to a correct case that looks similar.
+// The test makes each error once, next to a correct case that looks similar.
 func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 	grant := func(client int, token int64, began, granted, ended instant) hold {
 		return hold{

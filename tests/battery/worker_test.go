@@ -32,7 +32,7 @@ type tenure struct {
 // newTenure begins the record of a lease that was just returned.
 func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
 	granted, lock := now(), l.Name()
-	if slot := l.Slot(); slot >= 0 { // each is a lock of its own
+	if slot := l.Slot(); slot >= 0 { // each slot is a separate lock
 		lock = fmt.Sprintf("%s slot %d", lock, slot)
 	}
 	return &tenure{l, hold{
@@ -41,8 +41,8 @@ func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
 	}}
 }
 
-// valid calls Valid, and records the instant. It reads the clock before the call: if the
-// process stands still between the two, the hold does not become longer.
+// valid calls Valid, and records the instant. It reads the clock before the call: if the process stands still between
+// the two, the hold does not become longer.
 func (g *tenure) valid() bool {
 	at := now()
 	if !g.lease.Valid() {
@@ -58,8 +58,7 @@ func (g *tenure) lost(err *quorumlock.LostError, reported instant) {
 	g.h.Reported, g.h.End = reported, string(err.Reason)
 }
 
-// release releases the lease and completes the record. A release that too few nodes
-// confirmed ends the lease anyway.
+// release releases the lease and completes the record. A release that too few nodes confirmed ends the lease anyway.
 func (g *tenure) release(ctx context.Context) error {
 	g.valid()
 	err := g.lease.Release(ctx)
@@ -76,9 +75,8 @@ func (g *tenure) release(ctx context.Context) error {
 	return nil
 }
 
-// workerConfig configures a worker process. For each lock it has a goroutine that
-// acquires it, reads the witness's register, waits, writes, and releases. Where it shares the
-// lock, it reads again in place of the write.
+// workerConfig configures a worker process. For each lock it has a goroutine that acquires it, reads the witness's
+// register, waits, writes, and releases. Under a shared lease it reads again instead of writing.
 type workerConfig struct {
 	Client      int
 	Addrs       []string
@@ -86,8 +84,8 @@ type workerConfig struct {
 	Seed        uint64
 	Locks       int
 	Shared      float64 // this part of the sections reads
-	Permits     int     // there are so many permits of each lock; 0 for a lock without
-	Callers     int     // so many goroutines work under each lock; 0 for one
+	Permits     int     // the number of permits of each lock; 0 for a lock without
+	Callers     int     // the number of goroutines under each lock; 0 for one
 	TTL, Guard  time.Duration
 	Patience    time.Duration    // of an Acquire
 	Think       time.Duration    // the longest pause between two sections
@@ -101,7 +99,7 @@ type workerConfig struct {
 type workerCommand string
 
 const (
-	workerCalm workerCommand = "calm" // the faults are over: no more long sections
+	workerCalm workerCommand = "calm" // the faults have ended: no more long sections
 	workerStop workerCommand = "stop"
 )
 
@@ -109,7 +107,7 @@ const (
 type workerSummary struct {
 	Grants, CalmGrants map[string]int // by lock; those since "calm"
 	Acknowledged       map[string]int // writes, by lock
-	Ends               map[string]int // by how the lease ended
+	Ends               map[string]int // by the way in which the lease ended
 	Failures           map[string]int // of Acquire, by kind
 	Error              string         // an error that must not happen
 }
@@ -292,8 +290,7 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	}
 	w.add(w.summary.Ends, g.h.End)
 	if read.Accepted && g.h.End != released {
-		// A program that does not check its lease: the fence has to refuse it, if there
-		// is a successor.
+		// This is a program that does not check its lease: the fence must refuse it if there is a successor.
 		if _, err := w.use(g, &base, link); err != nil {
 			return err
 		}
@@ -302,8 +299,7 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	return err
 }
 
-// use writes the register, or reads it again: then the value of the first time is the only right
-// one.
+// use writes the register, or reads it again: then the first value is the only right one.
 func (w *worker) use(g *tenure, base *int64, link *witnessLink) (right bool, err error) {
 	if g.h.Shared {
 		reply, err := link.call(witnessCall{Kind: callRead})
@@ -337,9 +333,9 @@ func (w *worker) stay(g *tenure, rng *rand.Rand) {
 	}
 }
 
-// denied reports to the witness an access that was refused, or found another value than a
-// reader may, while the lease was valid. A holder with a higher token has accessed the register,
-// so either the tokens are wrong or two leases are valid at once.
+// denied reports to the witness that an access was refused while the lease was valid, or that a reader found an
+// impossible value. A holder with a higher token has accessed the register, so either the tokens are wrong or two
+// leases are valid at once.
 func (g *tenure) denied(right bool, link *witnessLink) error {
 	if right || !g.valid() {
 		return nil
@@ -348,8 +344,8 @@ func (g *tenure) denied(right bool, link *witnessLink) error {
 	return err
 }
 
-// refused sorts the errors of Acquire. It counts those of taken locks and of faults; any
-// other error must not happen.
+// refused sorts the errors of Acquire. It counts those caused by taken locks and by faults; any other error must not
+// happen.
 func (w *worker) refused(err error) error {
 	switch {
 	case w.ctx.Err() != nil:
@@ -429,9 +425,8 @@ func stopWorkers(t *testing.T, workers []*child) []workerSummary {
 	return summaries
 }
 
-// exclusion prints the figures that every run with a witness has to reach: the witness's
-// counts during the run, and the results of the oracles on its log, which come from an
-// independent path.
+// exclusion prints the figures that every run with a witness must reach: the witness's counts during the run, and the
+// results of the oracles on its log, which come from an independent path.
 func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes []registerWrite) {
 	t.Helper()
 	for _, complaint := range tally.Complaints {
@@ -453,10 +448,9 @@ func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes [
 		"0, 0, 0", tally.Stale == 0 && tally.RefusedWhileValid == 0 && tally.Lost == 0 && lost == 0)
 }
 
-// Row 17: eight processes want one lock again and again, without any pause. The lock has
-// to change hands at more than 80 % of the rate that such sections allow, so it is held
-// for that part of the time. The race detector takes half of the client's CPU in a
-// hand-over, so the rate is judged in a run without it, which make battery also does.
+// Row 17: eight processes want one lock again and again, without any pause. The lock must change hands at more than 80
+// % of the rate that such sections allow, so it is held for that part of the time. The race detector takes half of the
+// client's CPU in a hand-over, so the rate is judged in a run without it, which make battery also does.
 func TestEightProcessesShareOneLock(t *testing.T) {
 	eachNight(t)
 	lasting := time.Duration(count(60, 5)) * time.Second
