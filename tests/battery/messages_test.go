@@ -127,7 +127,7 @@ func (h hostile) publish(t *testing.T, s *redistest.Server, messages []string, c
 // letters is the end of long names.
 var letters = strings.Repeat("n", 8<<20)
 
-// name returns a new name.
+// newName returns a new name.
 func newName(random *rand.Rand, length int) string {
 	name := fmt.Sprintf("%019d", random.Int())
 	return name[:min(length, len(name))] + letters[:max(length-len(name), 0)]

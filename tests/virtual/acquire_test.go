@@ -24,7 +24,7 @@ import (
 func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		unlevel(t, c, m) // the register of node 0 has to be raised above that of node 1
+		unlevel(t, c, m) // the register of node 0 must be raised above node 1's
 		c.Nodes()[2].Cut()
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
@@ -39,10 +39,10 @@ func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 	})
 }
 
-// Owner values before and behind every random one.
+// Owner values before and after every random one.
 var smallest, large, largest = strings.Repeat("0", 32), strings.Repeat("f", 31) + "e", strings.Repeat("f", 32)
 
-// scatter gives a node's vote to another caller, for that many milliseconds.
+// scatter gives a node's vote to another caller, for this number of milliseconds.
 func scatter(t *testing.T, n *quorumlocktest.Node, owner, px string) {
 	t.Helper()
 	do(t, n, "SET", config.DefaultPrefix+"job", owner+" 0 1795344466720373 - ", "PX", px)
@@ -94,8 +94,8 @@ func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
 	})
 }
 
-// Two nodes refuse for two clients, and the vote of another node is still on its way. It makes
-// this caller come first, so it waits for it.
+// Two nodes refuse for two different clients, and the vote of another node is still on its way. That vote decides the
+// tie for this caller, so it waits for it.
 func TestInATieEveryVoteCounts(t *testing.T) {
 	for _, n := range []int{3, 4} {
 		run(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -112,7 +112,7 @@ func TestInATieEveryVoteCounts(t *testing.T) {
 	}
 }
 
-// One of two nodes that have voted hangs before the tie ends. Later attempts do not ask it.
+// Two nodes have voted, and one of them hangs before the tie ends. Later attempts do not ask it.
 func TestAVoteThatWasKeptIsReleasedOnANodeThatWasNotAskedAgain(t *testing.T) {
 	run(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -253,7 +253,7 @@ func TestRetryAfterIsWhenAQuorumIsFree(t *testing.T) {
 func TestTimeoutsOfNodesAreNotTheCallersDeadline(t *testing.T) {
 	for name, fault := range map[string]func(*quorumlocktest.Node){
 		"cut":  (*quorumlocktest.Node).Cut,  // dials time out
-		"hung": (*quorumlocktest.Node).Hang, // greetings time out
+		"hung": (*quorumlocktest.Node).Hang, // the connections' first commands time out
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -294,8 +294,8 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 	})
 }
 
-// The call ends with the second refusal, and its release waits for the third node, which refuses
-// as well: then there is nothing to release.
+// The call ends with the second refusal, and its release waits for the third node. That node refuses as well, so there
+// is nothing to release.
 func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder, asks, waits := manager(t, c), manager(t, c), manager(t, c)
@@ -305,11 +305,11 @@ func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
 		done.Go(func() { _, err := waits.Acquire(ctx, "job"); assert.Error(t, err) })
 		time.Sleep(500 * time.Millisecond) // its ticket is in the queues
 		late := c.Nodes()[2]
-		for _, node := range c.Nodes()[:2] { // or the call may end before the third node is asked
+		for _, node := range c.Nodes()[:2] { // otherwise the call may end before the third node is asked
 			node.Delay(10 * time.Millisecond)
 		}
 		_, err := asks.TryAcquire(background, "job")
-		require.ErrorIs(t, err, quorumlock.ErrHeld) // from here on it knows of each node that the prefix has queues
+		require.ErrorIs(t, err, quorumlock.ErrHeld) // from now on it knows for each node that the prefix has queues
 		for _, node := range c.Nodes()[:2] {
 			node.Delay(0)
 		}
@@ -321,7 +321,7 @@ func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
 				switch {
 				case arg == "acquire", arg == "wait":
 					asked[owner] = true
-				case (arg == "release" || arg == "leave") && asked[owner]: // one that was never asked is told of the ticket
+				case (arg == "release" || arg == "leave") && asked[owner]: // others get one because of the ticket
 					releases++
 				}
 			}

@@ -25,8 +25,8 @@ import (
 
 // One address that leads to several servers.
 
-// balanced returns the options of all nodes but the last one. pick says for each connection to the first
-// node whether it goes to the last one instead.
+// balanced returns the options of all nodes but the last one. pick decides for each connection to the first node
+// whether it leads to the last one instead.
 func balanced(c *quorumlocktest.Cluster, pick func() bool) []rueidis.ClientOption {
 	options := c.Options()
 	first, last := options[0].DialCtxFn, options[len(options)-1].DialCtxFn
@@ -45,8 +45,8 @@ func noticed(m *quorumlock.Manager) bool {
 	return err != nil && strings.Contains(err.Error(), "this address leads to several servers")
 }
 
-// A balancer that chooses at random may send the first connections of a client to one server. From the first
-// comparison that shows two of them, no vote of the address counts.
+// A balancer that chooses at random may send the first connections of a client to one server. Once a comparison shows
+// two servers, no vote of the address counts.
 func TestABalancerThatChoosesAtRandomIsNoticed(t *testing.T) {
 	const long = 60 * time.Second
 	rounds := testkit.Count(12, 4)
@@ -101,8 +101,7 @@ func TestABalancerThatChoosesAtRandomIsNoticed(t *testing.T) {
 	assert.LessOrEqual(t, unnoticed, clients/10, "one of 128")
 }
 
-// Wake-ups come over a connection of their own. Where that has reached another server, the client learns it when it
-// subscribes.
+// Wake-ups have a separate connection. If it has reached another server, the client notices that when it subscribes.
 func TestTheConnectionOfTheWakeUpsIsCompared(t *testing.T) {
 	run(t, 2, func(t *testing.T, c *quorumlocktest.Cluster) {
 		other := false
@@ -120,8 +119,8 @@ func TestTheConnectionOfTheWakeUpsIsCompared(t *testing.T) {
 	})
 }
 
-// An address that leads to another server from now on, while the one before still runs: the connections that stand
-// stay with the old one. A client follows within two checks, so under the guard nobody else is granted its lock.
+// The address leads to another server from now on, while the previous one still runs: established connections stay with
+// the old one. A client follows within two checks, so under the guard no other client is granted its lock.
 func TestAnAddressThatMovesToAnotherServerIsFollowed(t *testing.T) {
 	run(t, 2, func(t *testing.T, c *quorumlocktest.Cluster) {
 		moved := false
@@ -170,7 +169,7 @@ type group struct {
 	terms  int
 }
 
-// promote makes a replica the master. What the old one says of its data and of its role is what Redis says.
+// promote makes a replica the master. The old master reports the same data and role as a Redis server would.
 func (g *group) promote(next *quorumlocktest.Node) {
 	old, data := g.master.Load(), fmt.Sprintf("%040d", g.terms+1)
 	next.SetInfo("master_replid2", g.data)
@@ -185,7 +184,8 @@ func (g *group) promote(next *quorumlocktest.Node) {
 	old.Fail(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, "READONLY You can't write against a read only replica.")
 }
 
-// A failover to a replica and back brings a process back to the address, as a balancer does. The data tells them apart.
+// A failover to a replica and back leads the address to the first process again, as a balancer would. The data tells
+// the two cases apart.
 func TestAFailbackBehindOneAddressIsNoBalancer(t *testing.T) {
 	const period = 10 * time.Second // of the comparisons
 	for phase := time.Duration(0); phase < period; phase += period / 20 {
@@ -218,8 +218,8 @@ func TestAFailbackBehindOneAddressIsNoBalancer(t *testing.T) {
 	}
 }
 
-// Two masters behind one address, of which one was a replica of the other until it was promoted: a failover that the
-// old master has survived.
+// Two masters are behind one address. One was a replica of the other until it was promoted in a failover that the old
+// master has survived.
 func TestAMasterAndItsFormerReplicaBehindABalancerAreNoticed(t *testing.T) {
 	for first := range 2 {
 		run(t, 2, func(t *testing.T, c *quorumlocktest.Cluster) {

@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// lateConn is a connection of a process that is short of CPU: what arrives lies unread for a while.
+// lateConn is a connection of a process that is short of CPU: arrived data lies unread for a while.
 type lateConn struct {
 	net.Conn
 	late *atomic.Int64
@@ -39,7 +39,7 @@ func (c *lateConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// busy returns a Manager whose process reads each answer that late, once the caller says so.
+// busy returns a Manager whose process reads each answer late, by the duration that the caller stores in late.
 func busy(t *testing.T, c *quorumlocktest.Cluster, opts ...quorumlock.Option) (m *quorumlock.Manager, late *atomic.Int64) {
 	t.Helper()
 	late = &atomic.Int64{}
@@ -60,8 +60,8 @@ func busy(t *testing.T, c *quorumlocktest.Cluster, opts ...quorumlock.Option) (m
 	return m, late
 }
 
-// A renewal waits behind a greeting and behind a PING, unless they go along. Of 15 leases, 13 were lost without the guard
-// at 500 ms, and 12 with it at 700 ms.
+// A renewal must not wait behind the checks of a new connection or behind a PING, so they go in one exchange. When it
+// waited, 13 of 15 leases were lost without the guard at 500 ms, and 12 with it at 700 ms.
 func TestALeaseOfAProcessThatReadsLateIsKept(t *testing.T) {
 	for _, ttl := range []time.Duration{3 * time.Second, 5 * time.Second, 6 * time.Second} {
 		for _, guarded := range []bool{false, true} {
@@ -72,7 +72,7 @@ func TestALeaseOfAProcessThatReadsLateIsKept(t *testing.T) {
 						options = append(options, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
 					}
 					m, late := busy(t, c, options...)
-					time.Sleep(started) // ahead of the greetings
+					time.Sleep(started) // before the connections are checked
 					l := acquire(t, m, "job")
 					late.Store(int64(ttl * 47 / 100)) // a renewal is due after a third
 					for range 60 {
@@ -88,7 +88,7 @@ func TestALeaseOfAProcessThatReadsLateIsKept(t *testing.T) {
 	}
 }
 
-// A node that hangs is not waited for any longer than it is late.
+// The lateness of the process bounds how long a hanging node is waited for.
 func TestANodeThatHangsUnderABusyProcessIsFoundAllTheSame(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, late := busy(t, c, quorumlock.WithTTL(9*time.Second))
@@ -103,7 +103,7 @@ func TestANodeThatHangsUnderABusyProcessIsFoundAllTheSame(t *testing.T) {
 	})
 }
 
-// What ends the lease all the same says whose fault it is.
+// If the lease ends all the same, the error names the cause.
 func TestALeaseThatABusyProcessLosesSaysThatItWasShortOfCPU(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, late := busy(t, c, quorumlock.WithTTL(3*time.Second))
@@ -151,7 +151,8 @@ func TestAfterALatenessTheTimingIsAsBefore(t *testing.T) {
 	})
 }
 
-// A clock that is wrong makes no process late: dead nodes are found as soon, and a loss does not speak of CPU.
+// A wrong clock makes no process late: dead nodes are found as soon as before, and the error of a loss does not mention
+// CPU.
 func TestAWrongClockIsNoLatenessOfTheProcess(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour, 2 * time.Millisecond, -2 * time.Millisecond} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -181,8 +182,8 @@ func TestAWrongClockIsNoLatenessOfTheProcess(t *testing.T) {
 	}
 }
 
-// Each round of such a process is missed, because the answers come after the node timeout. The next one comes when
-// it would have come anyway, and no PING is ahead of it.
+// Each round of such a process is missed, because the answers come after the node timeout. The next round comes at its
+// usual time, and no PING is ahead of it.
 func TestRoundsOfALateProcessAreAsFrequentAsOthers(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, late := busy(t, c, quorumlock.WithTTL(3*time.Second))
@@ -207,7 +208,8 @@ func TestRoundsOfALateProcessAreAsFrequentAsOthers(t *testing.T) {
 	})
 }
 
-// A check may find that the node must not vote. What keeps leases goes ahead of it, in one exchange, and votes wait for it.
+// A check may find that the node must not vote. In one exchange, requests that keep leases go ahead of it, and votes
+// wait for it.
 func TestNoVoteIsAheadOfACheckThatGoesAlong(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -220,7 +222,7 @@ func TestNoVoteIsAheadOfACheckThatGoesAlong(t *testing.T) {
 					votes++
 				}
 			case "INFO":
-				if cmd[1] != "memory" { // the worker alone asks for it
+				if cmd[1] != "memory" { // only the worker asks for it
 					break
 				}
 				if checks++; asks {

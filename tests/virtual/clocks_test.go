@@ -113,8 +113,8 @@ func TestAVoteThatShowsASteppedClockDoesNotCount(t *testing.T) {
 	})
 }
 
-// If one client finds a clock step, all clients learn of it with the next vote. Their own
-// readings of that clock may be too old, or missing.
+// If one client finds a clock step, all clients learn of it with the next vote. Their own readings of that clock may be
+// too old, or missing.
 func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		guarded := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
@@ -128,8 +128,8 @@ func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {
 	})
 }
 
-// A client whose own clock stood still (a paused guest) finds steps on all nodes. Only
-// that client may lose votes by it.
+// A client whose own clock stood still (a paused guest) finds steps on all nodes. Only that client may lose votes
+// because of that.
 func TestAClientWhoseClockStoodStillBlocksNoOtherClientsVotes(t *testing.T) {
 	for name, stepped := range map[string][]int{"all nodes": {0, 1, 2}, "all but one that is down": {0, 1}} {
 		t.Run(name, func(t *testing.T) {

@@ -78,8 +78,7 @@ func TestCloseWaitsForNodesThatMayStillAnswer(t *testing.T) {
 	}
 }
 
-// The context of a Close is often one that a signal has ended. Locks must not stay behind
-// because of that.
+// The context of a Close is often one that a signal has ended. That must not leave locks behind.
 func TestCloseReleasesWithAContextThatHasEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault func(*quorumlocktest.Node)
@@ -185,8 +184,8 @@ func TestCloseAndReleasesTogetherEndEachLeaseOnce(t *testing.T) {
 	}
 }
 
-// Once Close has begun, only Close ends leases: a Release that did so too could find the
-// events and the nodes closed. A function that does not return delays Close.
+// Once Close has begun, only Close ends leases: a Release could find the events and the nodes closed. A function that
+// does not return delays Close.
 func TestAReleaseDoesNotEndALeaseOnceCloseHasBegun(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, err := quorumlock.New(background, c.Options())
@@ -247,8 +246,8 @@ func TestCloseEndsLeasesFirstAndReturnsWithItsContext(t *testing.T) {
 	})
 }
 
-// The call hangs in its context while the nodes grant, and Close gives it up. It gets no lease
-// afterwards: nobody would renew or release it.
+// The call hangs in its context while the nodes grant, and Close gives it up. It gets no lease afterwards, because
+// nothing would renew or release it.
 func TestACallThatHangsPastCloseGetsNoLease(t *testing.T) {
 	for range 20 { // it finds both the votes and the end of the Manager, and chooses at random
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {

@@ -23,7 +23,7 @@ import (
 // oneWay is half of a round trip on one host, batching included.
 const oneWay = 150 * time.Microsecond
 
-// crowd is callers that want one lock all the time.
+// crowd has callers that want one lock continuously.
 type crowd struct {
 	t       *testing.T
 	hold    time.Duration // how long they hold it
@@ -32,7 +32,7 @@ type crowd struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 	counts  atomic.Bool
-	scripts atomic.Int64 // that the nodes have run
+	scripts atomic.Int64 // run by the nodes
 	callers []*caller
 }
 
@@ -131,7 +131,7 @@ func TestProcessesThatShareALockGetEqualSharesForFewScripts(t *testing.T) {
 	}
 }
 
-// The order is that of the calls, whatever process they come from.
+// The order is the order of the calls, whatever process they come from.
 func TestASingleCallerIsGrantedAsOftenAsEachOfManyInOneProcess(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		w := newCrowd(t, c)
@@ -192,8 +192,8 @@ func TestAStrangerGetsAThirdOfAFairShareAndLeavesTheOthersEqualShares(t *testing
 	})
 }
 
-// Each process leaves the lock free after 48 releases of its own. If all counted in step, the first 1,100 grants, of
-// almost 2 s, would go from one of them to the next.
+// Each process leaves the lock free after 48 releases of its own. If all counted in step, the first 1,100 grants,
+// almost 2 s of them, would stay among the processes.
 func TestAStrangerNeedNotWaitUntilEachProcessHasCountedItsReleases(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		w := newCrowd(t, c)

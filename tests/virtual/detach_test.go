@@ -103,7 +103,7 @@ func TestAHandleIsResumedWithOneNodeDown(t *testing.T) {
 	})
 }
 
-// Copies of one handle: whatever crosses on the way, one resumes it.
+// Copies of one handle are resumed at once. Whatever the order of their requests, exactly one caller gets the lease.
 func TestOfManyThatResumeOneHandleOneGetsIt(t *testing.T) {
 	rounds := testkit.Count(20, 5)
 	for _, nodes := range []int{1, 3, 5} {
@@ -164,7 +164,7 @@ func TestARevokedHandleIsNotResumed(t *testing.T) {
 	})
 }
 
-// The callers of the process do not get the lock that was detached, and wait for it as others do.
+// The callers of the process do not get the detached lock, and wait for it like others.
 func TestACallerThatWaitsInTheProcessDoesNotGetADetachedLock(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -181,7 +181,7 @@ func TestACallerThatWaitsInTheProcessDoesNotGetADetachedLock(t *testing.T) {
 	})
 }
 
-// What the holder has asked of the nodes before must not shorten or end the detached lock.
+// Earlier requests of the holder must not shorten or end the detached lock.
 func TestALateHealOfADetachedLeaseDeletesNothing(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := managerFor(t, c, "holder")
@@ -262,7 +262,7 @@ func TestHandlesAreRefusedWithTheFix(t *testing.T) {
 	})
 }
 
-// A function of Do that has detached its lease has ended it: Close has not.
+// If a function of Do has detached its lease, the function has ended it, and not Close.
 func TestDoReturnsNothingForALeaseThatItsFunctionHasDetached(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -298,8 +298,8 @@ func shows(t *testing.T, c *quorumlocktest.Cluster, l *quorumlock.Lease) (n int)
 	return n
 }
 
-// A node misses the request that resumes a lease, and shows the detached lock until the next renewal takes it; then
-// another one does. A third fault costs nothing then.
+// A node misses the request that resumes a lease, and shows the detached lock until the next renewal takes it. Then the
+// same happens to another node. A third fault then has no effect.
 func TestANodeThatMissesAResumeHasTheLeaseAfterTheNextRenewal(t *testing.T) {
 	for _, crashes := range []bool{false, true} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -312,7 +312,7 @@ func TestANodeThatMissesAResumeHasTheLeaseAfterTheNextRenewal(t *testing.T) {
 				c.Partition(client, missing)
 				l, err = m.Resume(background, h)
 				require.NoError(t, err)
-				if crashes { // what it has sent to that node never arrives, and another client resumes in its place
+				if crashes { // its requests to that node never arrive, and another client gets the name in its place
 					c.Partition(client)
 					time.Sleep(valid)
 					require.Error(t, l.Err())
@@ -338,7 +338,7 @@ func TestANodeThatMissesAResumeHasTheLeaseAfterTheNextRenewal(t *testing.T) {
 	}
 }
 
-// The lock that a node kept for a handle is gone with the lease that has resumed it.
+// The lock that a node kept for a handle ends with the lease that has resumed it.
 func TestALeaseThatIsResumedAndReleasedLeavesNothingWhereItWasMissed(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

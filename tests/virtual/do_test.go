@@ -73,7 +73,7 @@ func TestLeadReturnsTheErrorOfTheWorkWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// A caller that asks errors.Is(err, ErrHeld) means: was the lease not acquired?
+// A caller that checks errors.Is(err, ErrHeld) wants to know whether the lease was not acquired.
 func TestTheErrorsOfAFunctionAreNotThoseOfItsLease(t *testing.T) {
 	type failure struct{ error }
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -158,8 +158,8 @@ func TestTheEndOfALeasesContextIsFoundInTheErrorOfLead(t *testing.T) {
 	})
 }
 
-// Close renews the lease of a function until it has returned, at most until its own context and a grace have
-// ended: then the keys stay until they expire, because the function may still work.
+// Close renews the lease of a function until it has returned, at most until Close's own context and a grace have ended.
+// Then the keys stay until they expire, because the function may still work.
 func TestCloseWaitsForAFunctionWhoseLeaseIsRenewed(t *testing.T) {
 	const never, long, expire = time.Hour, 4 * ttl, -1
 	for name, tt := range map[string]struct {
@@ -231,7 +231,7 @@ func TestCloseWaitsForAFunctionWhoseLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// What a function does at the end of its work, it may do while Close waits for it.
+// Close waits for a function, which may still make its last calls on its lease.
 func TestAFunctionEndsItsLeaseWhileCloseWaits(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *quorumlock.Lease) error{
 		"release": func(ctx context.Context, l *quorumlock.Lease) error { return l.Release(ctx) },

@@ -59,7 +59,7 @@ func TestDowngradeToASharedLeaseLetsReadersInAndNoWriter(t *testing.T) {
 	}
 }
 
-// Do's context ends with its lease, which the call ends itself.
+// The context of Do ends with its lease, which this call ends itself.
 func TestDowngradeToASharedLeaseInsideDo(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
@@ -85,14 +85,14 @@ func TestDowngradeToASharedLeaseInsideDo(t *testing.T) {
 	})
 }
 
-// The third node has not got the request for the shared lease yet, and still has the exclusive lock.
+// The third node has not received the request for the shared lease yet, and still has the exclusive lock.
 func TestASharedLeaseThatIsReleasedRightAfterADowngradeLeavesNothing(t *testing.T) {
 	for slow := range 3 {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			m := manager(t, c)
 			l := acquire(t, m, "job")
 			c.Nodes()[slow].Delay(30 * time.Millisecond)
-			require.NoError(t, l.Renew(background)) // on its way to that node, and what follows waits behind it
+			require.NoError(t, l.Renew(background)) // on its way to that node, and later requests wait behind it
 			below, err := l.Downgrade(background)
 			require.NoError(t, err)
 			require.NoError(t, below.Release(background))
@@ -129,7 +129,7 @@ func TestDowngradeToASharedLeaseWithANodeThatHangs(t *testing.T) {
 	})
 }
 
-// After an error nothing is held, and nothing keeps the name.
+// After an error no lease is held, and nothing keeps the name.
 func TestADowngradeToASharedLeaseThatFailsReleasesTheName(t *testing.T) {
 	for what, fault := range map[string]func(c *quorumlocktest.Cluster){
 		"cut off": func(c *quorumlocktest.Cluster) { c.Partition("holder", 0, 1) },
@@ -161,7 +161,7 @@ func TestADowngradeToASharedLeaseThatFailsReleasesTheName(t *testing.T) {
 	}
 }
 
-// A writer whose keys were lost learns that another client has the name since.
+// A writer whose keys were lost learns that another client has the name now.
 func TestADowngradeToASharedLeaseThatFindsAnotherHolderSaysThatTheLeaseWasLost(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		l, other := acquire(t, manager(t, c), "job"), manager(t, c)
@@ -214,7 +214,7 @@ func TestADowngradeToASharedLeaseIsRefusedWithTheReason(t *testing.T) {
 		assert.Empty(t, left(t, c))
 
 		l = acquire(t, m, "job")
-		for _, n := range c.Nodes()[:2] { // another client has taken the nodes meanwhile
+		for _, n := range c.Nodes()[:2] { // another client has taken the nodes in between
 			do(t, n, "SET", config.DefaultPrefix+"job", "another's", "PX", "60000")
 		}
 		_, err = l.Downgrade(background)

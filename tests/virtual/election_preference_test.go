@@ -25,7 +25,7 @@ type contender struct {
 	*election.Elector
 	name    string
 	cut     context.CancelFunc
-	done    chan error // capacity 1: what Run has returned
+	done    chan error // capacity 1: the result of Run
 	value   atomic.Int64
 	running atomic.Int32 // calls of Lead
 	terms   atomic.Int32
@@ -42,7 +42,7 @@ func (c *contender) seen() []error {
 
 const minReign = 30 * time.Second // above 3 * ttl
 
-// contend runs a contender. work is its Lead; nil for one that waits for its context.
+// contend runs a contender. work is its Lead; nil waits for the context.
 func contend(t *testing.T, c *quorumlocktest.Cluster, name string, value int, change func(*election.Config), work func(context.Context, *contender) error) *contender {
 	t.Helper()
 	one := &contender{name: name, done: make(chan error, 1)}
@@ -78,7 +78,7 @@ func contend(t *testing.T, c *quorumlocktest.Cluster, name string, value int, ch
 	return one
 }
 
-// leading waits until a contender leads, and checks that there is never another one.
+// leading waits until a contender leads, and checks that there is never another leader.
 func leading(t *testing.T, one *contender, all []*contender, within time.Duration) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -95,8 +95,9 @@ func leading(t *testing.T, one *contender, all []*contender, within time.Duratio
 	return time.Since(began)
 }
 
-// The leader yields once, to the best of three that wait, and not to the first of them. Of the asks that the two others send to
-// the one that waits for the name, it reads the latest every third of a TTL: the reign is so long that it reads the best one's.
+// The leader yields once, to the best of three candidates and not to the first in the queue. The two others send
+// requests to the one that waits for the name. It reads only the latest, every third of a TTL, and the reign is long
+// enough for it to read the best one's.
 func TestOneYieldHandsTheLeadToTheBest(t *testing.T) {
 	const reign = 3 * minReign
 	longer := func(cfg *election.Config) { cfg.MinReign = reign }
@@ -119,7 +120,7 @@ func TestOneYieldHandsTheLeadToTheBest(t *testing.T) {
 	})
 }
 
-// A leader that finishes its step goes on until it returns: it keeps its lease, and nobody else leads.
+// A leader that finishes its step continues until it returns: it keeps its lease, and no other candidate leads.
 func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 	const within, step = 10 * time.Second, 40 * time.Second
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -154,7 +155,7 @@ func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 		better.cut()
 		require.ErrorIs(t, <-better.done, context.Canceled)
 		leading(t, first, []*contender{first, better}, time.Second)
-		first.cut() // its Yielding is another one
+		first.cut() // the Yielding of this reign is a new channel
 		select {
 		case <-first.Yielding():
 			assert.Fail(t, "the channel of the last reign")
@@ -163,7 +164,7 @@ func TestALeaderThatYieldsFinishesItsStep(t *testing.T) {
 	})
 }
 
-// What Lead returns while it finishes its step is what Run returns, if it is an error.
+// An error that Lead returns while it finishes its step is the error of Run.
 func TestAnErrorWhileTheLeaderYieldsEndsRun(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		broken := errors.New("broken")
@@ -178,8 +179,8 @@ func TestAnErrorWhileTheLeaderYieldsEndsRun(t *testing.T) {
 	})
 }
 
-// A leader that is unhealthy yields at once, does not come back before MinReign is over, and then only if
-// it is healthy.
+// A leader that is unhealthy yields at once. It does not come back before MinReign has passed, and then only if it is
+// healthy.
 func TestAnUnhealthyLeaderYields(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		var sick atomic.Bool
@@ -210,7 +211,8 @@ func TestAnUnhealthyLeaderYields(t *testing.T) {
 	})
 }
 
-// An unhealthy leader without LeadAnyway leaves nobody, and with it goes on while nobody waits.
+// Without LeadAnyway an unhealthy leader yields although no candidate waits. With it, it continues as long as none
+// waits.
 func TestAnUnhealthyLeaderLeadsAnywayWhileNobodyWaits(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		var sick atomic.Bool
@@ -259,7 +261,7 @@ func TestAHealthThatHangsIsUnhealthy(t *testing.T) {
 	})
 }
 
-// A Preference that hangs says nothing after a minute: its candidate neither yields nor asks.
+// A Preference that hangs for a minute has no value: its candidate neither yields nor asks.
 func TestAPreferenceThatHangsMovesNoLeader(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		hang := make(chan struct{})
@@ -287,7 +289,7 @@ func TestAPreferenceThatHangsMovesNoLeader(t *testing.T) {
 	})
 }
 
-// A candidate that holds NAME/next and is not the best leaves it; one of an earlier version waits for the name.
+// A candidate that holds NAME/next and isn't the best leaves it. A candidate of an earlier version waits for the name.
 func TestAnOlderCandidateMayTakePart(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		first := contend(t, c, "first", 1, nil, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// lastWords is how long the work of a candidate goes on after its lease.
+// lastWords is how long the work of a candidate continues after its lease.
 const lastWords = 500 * time.Millisecond
 
 // candidate is one process of an election.
@@ -62,7 +62,7 @@ func runCandidate(t *testing.T, c *quorumlocktest.Cluster, name string) *candida
 	return one
 }
 
-// leaders returns the candidates that lead, by their own word.
+// leaders returns the candidates whose IsLeader is true.
 func leaders(all []*candidate) (names []string) {
 	for _, one := range all {
 		if one.IsLeader() {

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// read returns the names of the events that a subscription has, without waiting for more.
+// read returns the names of the events that are waiting in a subscription.
 func read(s *quorumlock.Subscription) (events []string) {
 	for {
 		synctest.Wait() // losses that waited for room have moved up

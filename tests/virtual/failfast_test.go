@@ -47,7 +47,7 @@ func TestWithFailFastACallWaitsForAHolderAndNotForNodes(t *testing.T) {
 	})
 }
 
-// The first caller of a process asks the nodes for those behind it.
+// The first caller of a process also asks the nodes for the callers behind it.
 func TestWithFailFastACallerBehindAnotherOfItsProcessFailsWithThatOnesAttempt(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
@@ -76,9 +76,8 @@ func TestWithFailFastACallerBehindAnotherOfItsProcessFailsWithThatOnesAttempt(t 
 	})
 }
 
-// Before a lease is passed on inside a process, the nodes are asked whether others wait. If
-// they are silent, the next caller learns that after the node timeout, and not when the lease
-// that nobody uses any more ends.
+// Before a lease is passed on inside a process, the process asks the nodes whether others wait. If they are silent, the
+// next caller learns that after the node timeout, and not only when the unused lease ends.
 func TestTheCallerBehindALeaseLearnsThatTheNodesAreSilent(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		const long = time.Minute

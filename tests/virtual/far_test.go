@@ -16,17 +16,17 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// A client among near ones that are always ready takes the lock for two round trips and more
-// at each turn, so turn by turn the near ones would get next to nothing. Each process has a
-// share of the time, whatever its distance.
+// A client that is far from the nodes holds the lock for two round trips or more at each turn. If near clients that are
+// always ready took turns with it, they would get almost nothing. So each process has a share of the time, whatever its
+// distance.
 
 const near = 3 // processes
 
 // join makes the Manager of another process.
 type join func(*testing.T, *quorumlocktest.Cluster) *quorumlock.Manager
 
-// among returns how often each of the near processes together, and the other one, get the
-// lock in d; each holds it for a while.
+// among returns how often the near processes together, and the other process, get the lock in d. Each holds it for a
+// while.
 func among(t *testing.T, d, hold time.Duration, nearOnes bool, other join) (nearGrants, otherGrants int) {
 	t.Helper()
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -52,8 +52,8 @@ func among(t *testing.T, d, hold time.Duration, nearOnes bool, other join) (near
 	return nearGrants, otherGrants
 }
 
-// shares checks that the near ones get at least a part of what they get alone, and the other
-// one at least a part of its share of the time, and hardly more than that.
+// shares checks that the near processes get at least a part of what they get alone. The other one must get at least a
+// part of its share of the time, and hardly more than its share.
 func shares(t *testing.T, d, hold time.Duration, leastPart, leastShare float64, other join) {
 	t.Helper()
 	alone, _ := among(t, d, hold, true, nil)
@@ -97,9 +97,9 @@ func TestARequestOfAFarClientMayWaitForTheOneBeforeIt(t *testing.T) {
 	})
 }
 
-// Its CPU is throttled, as in a container: it runs for 20 ms of each 100 ms. It comes too late
-// for a reservation of 20 ms, and finds out how long it needs. (Without that, the others got
-// 0.36 of what they get alone. The battery has the figures of real processes.)
+// Its CPU is throttled, as in a container: it runs for 20 ms of each 100 ms. It comes too late for a reservation of 20
+// ms, and learns how long it needs. (Without that, the others got 0.36 of what they get alone. The battery has the
+// figures of real processes.)
 func TestAThrottledClientHasItsShareOfTheTimeAndTheOthersHaveTheirs(t *testing.T) {
 	testkit.OnlyNightly(t, "it computes for long, and the battery has such a client on servers")
 	shares(t, 16*time.Second, 10*time.Millisecond, .6, .5, func(t *testing.T, c *quorumlocktest.Cluster) *quorumlock.Manager {

@@ -12,16 +12,14 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// The acquisition expired in the queue of a node that hung, and was never sent. Its
-// release would have nothing to do there, but a renewal has put the lock onto the node
-// since.
+// The acquisition expired in the queue of a hanging node, and was never sent. So its release would have nothing to do
+// there, but in between a renewal has put the lock on the node.
 func TestALockThatARenewalHasPutOntoANodeIsReleasedThere(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		c.Nodes()[2].Hang()
 		other := acquire(t, m, "other") // requests behind it wait for its answer
-		// A register above the proposal costs a raise, so the acquisition is kept for
-		// longer.
+		// A register above the proposal requires a raise, so the acquisition is kept for longer.
 		setRegister(t, c.Nodes()[0], time.Now().Add(time.Second).UnixMicro())
 		l := acquire(t, m, "job")
 		time.Sleep(700 * time.Millisecond)

@@ -71,7 +71,7 @@ func TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup(t *testing.T) {
 	})
 }
 
-// The holder of a lease there misses its key at the next renewal, and asks for a check.
+// The holder of a lease there finds its key missing at the next renewal, and asks for a check.
 func TestANodeThatHasLostAKeyIsCheckedWithinOneInterval(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose func(*testing.T, *quorumlocktest.Node)
@@ -179,8 +179,7 @@ func TestChangesOfANodeAreFoundWhileItsConnectionStands(t *testing.T) {
 	}
 }
 
-// The guard decides about votes. A holder keeps its lease, whatever happens to the guard,
-// and on any number of nodes.
+// The guard decides about votes. A holder keeps its lease, whatever happens to the guard, on any number of nodes.
 func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		change, fix func(*testing.T, *quorumlocktest.Node)
@@ -226,7 +225,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 				assert.True(t, l.Valid())
 				require.NoError(t, l.Verify(background))
 				require.NoError(t, released.Release(background))
-				synctest.Wait() // the releases are done on every node
+				synctest.Wait() // every node has run the releases
 				assert.Zero(t, holders(t, c, "released"))
 				now := changes(events)
 				assert.Len(t, now, 3, "reported once for each node")
@@ -293,7 +292,7 @@ func TestCloseWaitsForABusyNodeThatDoesNotVote(t *testing.T) {
 		node.SetInfo("maxmemory", "1000000")
 		node.SetInfo("maxmemory_policy", "allkeys-lru")
 		time.Sleep(checkup)
-		// Only the release fails, so the greeting succeeds.
+		// Only the release fails, so the connection is accepted.
 		node.Fail(func(args []string) bool { return args[0] == "EVALSHA" && slices.Contains(args, "release") }, "BUSY a script runs")
 		time.AfterFunc(220*time.Millisecond, func() { node.Fail(nil, "") })
 		require.NoError(t, m.Close(background))
@@ -313,8 +312,8 @@ func TestANodeThatDoesNotVoteKeepsItsIdentity(t *testing.T) {
 		one.SetInfo("maxmemory", "1000000")
 		one.SetInfo("maxmemory_policy", "allkeys-lru")
 		var now []quorumlock.NodeChanged
-		for range 220 { // it is greeted after 10 s at the latest, and from then on every second
-			now = append(now, changes(events)...) // perhaps also that the others vote
+		for range 220 { // the client connects to it after 10 s at the latest, and from then on every second
+			now = append(now, changes(events)...) // there may also be an event that the others vote
 			if len(now) > 0 && now[len(now)-1].Node == 0 && now[len(now)-1].Err != nil {
 				break
 			}
@@ -323,7 +322,7 @@ func TestANodeThatDoesNotVoteKeepsItsIdentity(t *testing.T) {
 		require.NotEmpty(t, now)
 		require.Equal(t, 0, now[len(now)-1].Node)
 		require.ErrorContains(t, now[len(now)-1].Err, "cannot see evictions")
-		// Before it is greeted again, another address connects to the same data.
+		// Before the client connects to it again, another address leads to the same data.
 		other.SetInfo("master_replid", data)
 		other.Kill()
 		other.Restart()

@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The whole Manager with real rueidis, in virtual time: the times in these tests are
-// exact, to the nanosecond.
+// The whole Manager runs with real rueidis in virtual time: the times in these tests are exact, to the nanosecond.
 
 const (
 	ttl      = 9 * time.Second
@@ -89,7 +88,7 @@ func goroutines() int {
 	return n
 }
 
-// do runs a command on a node, past its clients.
+// do runs a command on a node, bypassing its clients.
 func do(tb testing.TB, n *quorumlocktest.Node, args ...string) any {
 	tb.Helper()
 	reply, err := n.Do(args...)

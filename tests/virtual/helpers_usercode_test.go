@@ -16,8 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
-// trap is a user's function that goes wrong, from the moment that it is armed: it hangs until
-// the gate is closed, or panics.
+// trap is a user's function that fails once it is armed: it hangs until the gate is closed, or panics.
 type trap struct {
 	panics  bool
 	gate    chan struct{} // closed at the end of the test
@@ -156,7 +155,7 @@ func (r trappedTracer) Start(ctx context.Context, name string, _ ...trace.SpanSt
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// in returns a context with a span of the provider, as that of a traced request.
+// context returns a context with a span of the provider, like a traced request's.
 func (p spans) context() context.Context {
 	return trace.ContextWithSpan(background, trappedSpan{p: p, name: "request"})
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// The name stays taken until the lease would have reached the minimum age, whether
-// Release or Close ended it.
+// The name stays taken until the lease would have reached the minimum age, whether Release or Close ended it.
 func TestAReleaseBeforeTheMinimumLeavesTheNameTaken(t *testing.T) {
 	const least = 5 * time.Second
 	for name, end := range map[string]func(*quorumlock.Manager, *quorumlock.Lease) error{
@@ -70,7 +69,7 @@ func TestCallersOfOneProcessWaitForTheMinimumAsWell(t *testing.T) {
 	})
 }
 
-// The waiter was refused with a TTL that the release has shortened since.
+// When the waiter was refused, it learned a TTL that the release has shortened since.
 func TestAWaiterIsWokenWhenTheMinimumIsOver(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithMinHold(3*time.Second))

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// waits has calls wait for a name until stop.
+// waits returns a function that makes calls wait for a name, and one that stops them.
 func waits(t *testing.T) (call func(m *quorumlock.Manager, name string, opts ...quorumlock.AcquireOption), stop func()) {
 	ctx, cancel := context.WithCancel(background)
 	var calls sync.WaitGroup
@@ -28,7 +28,7 @@ func waits(t *testing.T) (call func(m *quorumlock.Manager, name string, opts ...
 		}
 }
 
-// The clocks of the nodes are not ours, and differ.
+// The clocks of the nodes differ, from ours and from each other.
 func TestInspectShowsWhoWaitsSinceWhenAndForWhat(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		c.StepClock(-time.Hour)
@@ -46,7 +46,7 @@ func TestInspectShowsWhoWaitsSinceWhenAndForWhat(t *testing.T) {
 		began := time.Now()
 		call(a, "job")
 		time.Sleep(time.Second)
-		call(a, "job") // behind the other one, in the process
+		call(a, "job") // behind the other call, in the process
 		time.Sleep(time.Second)
 		call(b, "job", quorumlock.Shared())
 		time.Sleep(40 * time.Second)

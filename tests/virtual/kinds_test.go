@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// A call that can mean nothing says so at once, and asks no node.
+// A call whose options contradict each other fails at once, and asks no node.
 func TestKindsThatDoNotGoTogetherAreRefusedAtOnce(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -73,7 +73,7 @@ func TestKindsThatDoNotGoTogetherAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// slotsOf returns the labels of the holders of slots, "-" for a slot that is free and "?" for one that is unknown.
+// slotsOf returns the labels of the holders of slots, "-" for a free slot and "?" for an unknown one.
 func slotsOf(h quorumlock.Status) (labels []string) {
 	for _, s := range h.Slots {
 		switch {

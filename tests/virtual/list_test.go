@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// list returns the names that are held, in their order, and the error of the list.
+// list returns the names that are held, sorted, and the error of the list.
 func list(ctx context.Context, m *quorumlock.Manager, prefix string) (held []string, err error) {
 	for s, problem := range m.List(ctx, prefix) {
 		if err = problem; err == nil && s.Held {
@@ -37,7 +37,7 @@ func TestListYieldsTheNamesOfAPrefixThatAreHeldOnce(t *testing.T) {
 		assert.Empty(t, held)
 
 		var jobs []string
-		for i := range 700 { // more than a page, and more than the nodes are asked about at one time
+		for i := range 700 { // more than a page, and more than one request to the nodes covers
 			name := fmt.Sprintf("jobs/%03d", i)
 			jobs = append(jobs, name)
 			acquire(t, a, name)
@@ -87,7 +87,7 @@ func TestListTellsWhoHoldsWhoWaitsAndWhatIsLeftBehind(t *testing.T) {
 	})
 }
 
-// A majority has a key of each held lock. So it is enough, and needed, that a majority is scanned.
+// A majority has a key of each held lock, so scanning a majority is both enough and necessary.
 func TestListNeedsAMajorityOfTheNodes(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -158,7 +158,7 @@ func TestListEndsWithItsContextItsManagerAndItsCaller(t *testing.T) {
 	})
 }
 
-// A node that hangs while the names are read costs a node timeout, and not one for each name.
+// A node that hangs while the names are read costs one node timeout, and not one for each name.
 func TestANodeThatHangsDuringAListCostsOneTimeout(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

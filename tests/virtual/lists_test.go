@@ -16,14 +16,14 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// apart is what a client says of clients whose lists of nodes exclude its own.
+// apart is a client's report that another client's list of nodes excludes its own.
 const apart = "two clients could be granted the same lock"
 
-// lister is a Manager with some of a cluster's nodes, and what it reports.
+// lister is a Manager with some of a cluster's nodes, and its reports.
 type lister struct {
 	*quorumlock.Manager
 	log    testkit.Buffer
-	lines  int // of the log that told has counted
+	lines  int // of the log, already counted by told
 	events *quorumlock.Subscription
 }
 
@@ -54,7 +54,7 @@ func (l *lister) warned() map[int]string {
 	return all
 }
 
-// told returns how many lines of the log and how many events speak of other lists since the last call.
+// told returns how many lines of the log and how many events mention other lists since the last call.
 func (l *lister) told() (lines, events int) {
 	synctest.Wait()
 	lines = strings.Count(l.log.String(), apart) - l.lines
@@ -70,8 +70,8 @@ func (l *lister) told() (lines, events int) {
 	return lines, events
 }
 
-// Without the guard two clients hold one lock, because their lists share a node and no majority. Both say so,
-// once, as long as both are there.
+// Without the guard two clients hold one lock, because their lists share a node and no majority. Both report it, once,
+// as long as both are there.
 func TestListsThatExcludeEachOtherAreNoticedWithoutTheGuard(t *testing.T) {
 	run(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b := listing(t, c, []int{0, 1, 2}), listing(t, c, []int{2, 3, 4})
@@ -111,8 +111,8 @@ func TestListsThatExcludeEachOtherAreNoticedWithoutTheGuard(t *testing.T) {
 	})
 }
 
-// A client with the guard and one without it, and their lists exclude each other. The one without it is
-// refused by the marker; where that admits it, both say what is wrong.
+// A client with the guard and one without it have lists that exclude each other. The marker refuses the client without
+// the guard. If an option admits it, both report the problem.
 func TestAClientWithTheGuardNoticesTheListOfOneWithoutIt(t *testing.T) {
 	guarded := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
 	for open, opts := range map[bool][]quorumlock.Option{false: guarded, true: append(guarded[:2:2], quorumlock.WithGuardRollout())} {

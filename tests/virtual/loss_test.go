@@ -129,8 +129,8 @@ func TestASlowReaderOfEventsGetsTheLatestAndTheNumberOfMissedOnes(t *testing.T) 
 	})
 }
 
-// Another client that asks all the time is granted the lock at that instant, or later by the drift that the
-// holder allows for, and not before.
+// Another client asks continuously. It is granted the lock at that instant, or later by the drift that the holder
+// allows for, and not before.
 func TestALossSaysWhenAnotherClientMayHoldTheLock(t *testing.T) {
 	for _, delay := range []time.Duration{0, 3 * time.Second} {
 		for name, lose := range map[string]func(*quorumlocktest.Cluster){
@@ -165,8 +165,8 @@ func TestALossSaysWhenAnotherClientMayHoldTheLock(t *testing.T) {
 	})
 }
 
-// Each reason has a name of its own. What most of the evidence says does not matter: a revocation, or another
-// owner's key, explains the rest.
+// Each reason has its own name. The majority of the evidence does not decide: a revocation, or another owner's key,
+// explains the rest.
 func TestALossSaysWhetherTheKeyIsGoneTakenOrRevoked(t *testing.T) {
 	for want, lose := range map[quorumlock.LostReason]func(*testing.T, *quorumlocktest.Cluster, *quorumlock.Manager){
 		quorumlock.LostMissing: func(t *testing.T, c *quorumlocktest.Cluster, _ *quorumlock.Manager) {
@@ -191,7 +191,7 @@ func TestALossSaysWhetherTheKeyIsGoneTakenOrRevoked(t *testing.T) {
 			"release": func(l *quorumlock.Lease) error { return l.Release(background) },
 		} {
 			if want == quorumlock.LostRevoked && name == "release" {
-				continue // no other client can have had it, so it is no loss
+				continue // no other client can have had it, so it isn't a loss
 			}
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 				l := acquire(t, manager(t, c), "job")

@@ -172,7 +172,7 @@ func TestObserveRefusesWhatCannotBeUsed(t *testing.T) {
 	})
 }
 
-// The holder has died, and the next interval is far away.
+// The holder has died, and the next interval is far in the future.
 func TestAnObserverLooksWhenTheHoldersKeysEnd(t *testing.T) {
 	for _, late := range []time.Duration{0, 10 * time.Millisecond} { // the first poll, in each direction
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -214,7 +214,7 @@ func TestCloseDoesNotWaitForAPoll(t *testing.T) {
 	})
 }
 
-// The nodes keep a free lock for the head of the queue for a while.
+// The nodes reserve a free lock for the head of the queue for a while.
 func TestAReservationIsNoHolder(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		o := manager(t, c)
@@ -248,8 +248,8 @@ func TestAnObservationEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Nothing has changed since the others got the holder. What was heard last is fresh enough, or the answers of the
-// next interval are still on their way.
+// Nothing has changed since the others got the holder. The last answers are fresh enough, or the answers of the next
+// interval are still on their way.
 func TestAnObserverThatComesLaterGetsTheHolderAtOnce(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, o := manager(t, c), manager(t, c)

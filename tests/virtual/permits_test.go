@@ -25,7 +25,7 @@ func permit(t *testing.T, m *quorumlock.Manager, limit int, opts ...quorumlock.A
 	return l
 }
 
-// permits takes all permits, for one caller after the other.
+// permits takes all permits, one caller after the other.
 func permits(t *testing.T, m *quorumlock.Manager, limit int) (leases []*quorumlock.Lease) {
 	t.Helper()
 	for range limit {
@@ -127,7 +127,7 @@ func TestAWaiterGetsTheSlotThatIsReleased(t *testing.T) {
 	})
 }
 
-// Many callers of many processes: never more than the limit, never two in a slot, all get their turn.
+// Many callers in many processes: never more than the limit work, no two share a slot, and all get their turn.
 func TestNoMoreThanTheLimitWorkAtOnce(t *testing.T) {
 	for _, limit := range []int{1, 2, 10} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -178,7 +178,7 @@ func TestASlotOfADeadHolderIsFreeWhenItsLeaseEnds(t *testing.T) {
 	})
 }
 
-// Nearly always that costs the grace of its right; an attempt that is under way when the right ends costs a poll.
+// Usually that costs the grace of its right. An attempt that is under way when the right ends costs a poll.
 func TestADeadWaiterForAPermitIsPassedOver(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

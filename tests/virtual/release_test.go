@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// flush makes nodes forget a lock, and no more.
+// flush makes nodes forget a lock, and nothing else.
 func flush(t *testing.T, c *quorumlocktest.Cluster, name string, nodes ...int) {
 	t.Helper()
 	for _, i := range nodes {
@@ -23,7 +23,7 @@ func flush(t *testing.T, c *quorumlocktest.Cluster, name string, nodes ...int) {
 	}
 }
 
-// Another client needs a majority, so a release is in vain only if one of the nodes had lost the lock before.
+// Another client needs a majority, so a release reports a loss only if one of the nodes had lost the lock before.
 func TestAReleaseIsInVainIfAMajorityHadLostTheLock(t *testing.T) {
 	for n, least := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3} {
 		for gone := range n + 1 {
@@ -50,7 +50,7 @@ func TestAReleaseIsInVainIfAMajorityHadLostTheLock(t *testing.T) {
 	}
 }
 
-// A lease of two nodes has lost its majority with one of them.
+// A lease with the votes of two nodes loses its majority with one of them.
 func TestANodeThatNeverHadTheLockDoesNotCountAsKeepingIt(t *testing.T) {
 	for gone, lost := range []bool{false, true} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -115,7 +115,7 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	}
 }
 
-// The release is on its way for so long that the keys end before.
+// The release takes so long to arrive that the keys expire first.
 func TestAKeyThatEndsWhileItsReleaseIsOnTheWayIsNoLoss(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithNodeTimeout(time.Second), quorumlock.WithTTL(4*time.Second))
@@ -129,7 +129,7 @@ func TestAKeyThatEndsWhileItsReleaseIsOnTheWayIsNoLoss(t *testing.T) {
 	})
 }
 
-// A silent node counts as the holder knew it: it had the lock.
+// For a silent node, the holder's own knowledge counts: it had the lock.
 func TestASilentNodeNeitherHidesALossNorIsOne(t *testing.T) {
 	for gone, want := range map[int]error{1: nil, 2: quorumlock.ErrLost} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -172,7 +172,7 @@ func TestALossIsFoundByTheFirstReleaseThatAsksTheNodes(t *testing.T) {
 	})
 }
 
-// If a check asks before the lock is passed on, Release has returned, and the lease still learns of it.
+// If a check asks before the lock is passed on, Release has already returned, and the lease still learns of the loss.
 func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -197,7 +197,7 @@ func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
 	})
 }
 
-// Do returns the loss, and Lead campaigns again as after any other.
+// Do returns the loss, and Lead campaigns again as after any other loss.
 func TestDoAndLeadSayThatTheReleaseWasInVain(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -220,7 +220,7 @@ func TestDoAndLeadSayThatTheReleaseWasInVain(t *testing.T) {
 	})
 }
 
-// Detach says so as well: its handle would be of no use.
+// Detach reports it as well, because its handle would be useless.
 func TestADetachSaysThatAMajorityHadLostTheLock(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -237,7 +237,7 @@ func TestADetachSaysThatAMajorityHadLostTheLock(t *testing.T) {
 	})
 }
 
-// No other client can have had a lock that an operator has revoked.
+// After an operator's revocation, no other client can have had the lock.
 func TestAReleaseOfARevokedLeaseIsNoLoss(t *testing.T) {
 	for _, hold := range []time.Duration{0, 30 * time.Second} { // the release deletes the keys, or keeps them
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {

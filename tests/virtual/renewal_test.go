@@ -227,8 +227,8 @@ func TestLeasesThatAreDueTogetherAreRenewedInOneScript(t *testing.T) {
 		const rounds = 3
 		time.Sleep(rounds * interval)
 		assert.Equal(t, before, goroutines())
-		// Whatever the jitter does to their phases, 3 s have 30 windows of 100 ms. That
-		// makes 30 scripts a round; single renewals would be 150.
+		// Whatever phases the jitter causes, 3 s have 30 windows of 100 ms. That makes 30 scripts a round; separate
+		// renewals would be 150.
 		assert.Less(t, scripts.Load(), int64(rounds*40))
 		t.Logf("%d scripts for %d renewals", scripts.Load(), rounds*leases)
 	})
@@ -281,7 +281,7 @@ func TestANodeThatIsBackIsAskedInTheRoundUnderWay(t *testing.T) {
 	}
 }
 
-// WithoutRenewal leaves renewing to Renew, also when a node is back.
+// WithoutRenewal leaves renewing to Renew, even when a node is back.
 func TestALeaseAtRiskThatItsHolderRenewsIsLeftToIt(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -302,7 +302,7 @@ func TestALeaseAtRiskThatItsHolderRenewsIsLeftToIt(t *testing.T) {
 	})
 }
 
-// awaitVotes reads events until they have said of each of these nodes that it votes.
+// awaitVotes reads events until they have reported that each of these nodes votes.
 func awaitVotes(events *quorumlock.Subscription, nodes ...int) {
 	for len(nodes) > 0 {
 		e, ok := (<-events.C()).(quorumlock.NodeChanged)

@@ -18,13 +18,13 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// Faults of operators: a node answers, and refuses.
+// Faults that operators cause: a node answers, and refuses.
 const (
 	noRights      = "NOPERM User quorumlock has no permissions to run the 'evalsha' command"
 	wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
 )
 
-// refuse makes nodes refuse commands, and returns how often they have.
+// refuse makes nodes refuse commands, and returns the count of refusals.
 func refuse(c *quorumlocktest.Cluster, text string, commands []string, nodes ...int) *atomic.Int64 {
 	var times atomic.Int64
 	for _, i := range nodes {
@@ -51,7 +51,7 @@ func logged() (quorumlock.Option, *testkit.Buffer) {
 	return quorumlock.WithLogger(slog.New(slog.NewTextHandler(&text, nil))), &text
 }
 
-// Rights and passwords are wrong for some minutes, and then an operator has repaired them.
+// Rights and passwords are wrong for some minutes, until an operator repairs them.
 func TestWhatOperatorsRepairIsWaitedForOnceThisClientHasHadVotes(t *testing.T) {
 	for fault, begin := range map[string]func(c *quorumlocktest.Cluster) *atomic.Int64{
 		"rights": func(c *quorumlocktest.Cluster) *atomic.Int64 {
@@ -62,7 +62,7 @@ func TestWhatOperatorsRepairIsWaitedForOnceThisClientHasHadVotes(t *testing.T) {
 		},
 		"password": func(c *quorumlocktest.Cluster) *atomic.Int64 {
 			defer c.Restart()
-			defer c.Kill() // connections that are up are asked for no password
+			defer c.Kill() // established connections are not asked for a password
 			return refuse(c, wrongPassword, []string{"HELLO", "AUTH"}, 0, 1, 2)
 		},
 	} {
@@ -101,7 +101,7 @@ func TestWhatOperatorsRepairIsWaitedForOnceThisClientHasHadVotes(t *testing.T) {
 	}
 }
 
-// A client whose rights were never enough learns it at its first call.
+// A client whose rights were never sufficient learns that at its first call.
 func TestAClientThatNeverGotAVoteGivesUpAtOnce(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
@@ -118,7 +118,7 @@ func TestAClientThatNeverGotAVoteGivesUpAtOnce(t *testing.T) {
 		}
 		repair(c)
 
-		// A refusal because another client has the name is a vote as well.
+		// A refusal because another client has the name is also a vote.
 		l := acquire(t, other, "job")
 		_, err := m.TryAcquire(background, "job")
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
@@ -127,11 +127,11 @@ func TestAClientThatNeverGotAVoteGivesUpAtOnce(t *testing.T) {
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 		assert.ErrorContains(t, err, "waited 1m0s")
 		repair(c)
-		_ = l.Release(background) // it was lost meanwhile
+		_ = l.Release(background) // it was lost in between
 	})
 }
 
-// As with a node that is down, New begins on the others, and says so.
+// As with a node that is down, New starts on the others, and reports the node.
 func TestNewBeginsOnAMajorityWhenANodeNeedsAnOperator(t *testing.T) {
 	for fault, one := range map[string]struct {
 		begin func(c *quorumlocktest.Cluster, node int)

@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// unread returns what a channel has to read now, and whether there is anything.
+// unread returns the value that a channel has ready, and whether there is one.
 func unread[T any](c <-chan T) (v T, ok bool) {
 	synctest.Wait()
 	select {
@@ -70,7 +70,7 @@ func TestAHolderLearnsWhoWaitsForItsLease(t *testing.T) {
 	})
 }
 
-// The first request for the channel may come late.
+// The holder may ask for the channel late.
 func TestAHolderThatAsksLateLearnsWhoWaits(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -171,7 +171,7 @@ func TestARevokedHolderThatLivesIsOverWithItsNextRenewal(t *testing.T) {
 	})
 }
 
-// The holder is frozen at any instant of its round: it neither renews nor releases.
+// The holder is frozen at any instant of its renewal round: it neither renews nor releases.
 func TestNobodyIsGrantedTheNameOfARevokedHolderBeforeItIsOver(t *testing.T) {
 	instants := testkit.Count(50, 10)
 	for i := range instants {
@@ -196,8 +196,8 @@ func TestNobodyIsGrantedTheNameOfARevokedHolderBeforeItIsOver(t *testing.T) {
 	}
 }
 
-// The lock was read with little life, and the holder renews it before the mark arrives: the marks have to
-// outlive that renewal on every node.
+// The lock was read shortly before its end, and the holder renews it before the mark arrives. The marks must outlive
+// that renewal on every node.
 func TestARevocationOutlivesARenewalThatCameBetween(t *testing.T) {
 	for _, late := range []int{1, 2, 3} { // nodes that mark after the renewal
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestARevocationNeverHitsALaterHolder(t *testing.T) {
 	})
 }
 
-// Each call would otherwise keep the lock for two node timeouts more.
+// Otherwise each call would keep the lock for another two node timeouts.
 func TestARevocationThatIsRepeatedDoesNotKeepTheName(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder, operator := managerFor(t, c, "holder"), manager(t, c)
@@ -294,7 +294,7 @@ func TestARevocationNeedsAMajority(t *testing.T) {
 		c.Rejoin("operator")
 		time.Sleep(time.Second)
 
-		// One node marks, and the holder goes on with the others.
+		// One node marks, and the holder continues with the others.
 		marks := func(args []string) bool { return slices.Contains(args, "mark") }
 		c.Nodes()[0].Fail(marks, "LOADING not now")
 		c.Nodes()[1].Fail(marks, "LOADING not now")

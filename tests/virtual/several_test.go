@@ -25,7 +25,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// locks returns the names of the locks on all nodes, when what is on its way has arrived.
+// locks returns the names of the locks on all nodes, once all pending requests have arrived.
 func locks(t *testing.T, c *quorumlocktest.Cluster) (names []string) {
 	t.Helper()
 	time.Sleep(100 * time.Millisecond)
@@ -72,7 +72,7 @@ func TestSeveralFreeNamesCostOneRoundTrip(t *testing.T) {
 	})
 }
 
-// A call waits in the queue of the first name that is taken, and holds the names before it and no other.
+// A call waits in the queue of the first taken name, and holds only the names before it.
 func TestACallThatWaitsForANameHoldsOnlyThoseBeforeIt(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b, other := manager(t, c), manager(t, c), manager(t, c)
@@ -137,10 +137,10 @@ func TestACallForSeveralNamesThatGivesUpLeavesNothing(t *testing.T) {
 	})
 }
 
-// Of callers that ask once for the same names at one instant, one gets all. The race detector makes a round 15 times as
-// long, so there are fewer each night.
+// Several callers ask once for the same names at one instant, and one of them gets all. The race detector makes a round
+// 15 times as long, so the nightly run has fewer rounds.
 func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
-	for far, rounds := range []int{testkit.Count(50, 240), testkit.Count(10, 160)} { // all are as near, or each is nearest to another node
+	for far, rounds := range []int{testkit.Count(50, 240), testkit.Count(10, 160)} { // all equally near, or each nearest to another node
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			managers := []*quorumlock.Manager{managerFor(t, c, "a"), managerFor(t, c, "b"), managerFor(t, c, "c")}
 			for i, m := range managers {
@@ -160,7 +160,7 @@ func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
 	}
 }
 
-// askOnce has each Manager ask once, at one instant, and returns the leases of the only one that got the names.
+// askOnce has each Manager ask once, at one instant, and returns the leases of the only one that gets the names.
 func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quorumlock.Leases {
 	t.Helper()
 	won := make(chan *quorumlock.Leases, len(managers))
@@ -180,7 +180,7 @@ func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quo
 	return <-won
 }
 
-// What a call for several names had to wait for may have taken so long that its first leases are over or nearly so.
+// A call for several names may have waited so long that its first leases have ended, or nearly so.
 func TestACallForSeveralNamesReturnsLeasesThatAreOfUse(t *testing.T) {
 	for _, wait := range []time.Duration{valid - 100*time.Millisecond, valid - ttl/20, 2 * ttl} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -217,7 +217,7 @@ func TestOfConcurrentReleasesOneReleases(t *testing.T) {
 	})
 }
 
-// Close releases what a call holds that waits, at once: nobody has used it.
+// Close releases the leases of a waiting call at once, because nothing has used them.
 func TestCloseKeepsNoNameOfACallThatWaits(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b := manager(t, c), manager(t, c)
@@ -234,7 +234,7 @@ func TestCloseKeepsNoNameOfACallThatWaits(t *testing.T) {
 	})
 }
 
-// A minimum hold keeps the names of a call that got them, and none that it gave back.
+// A minimum hold keeps the names of a call that got them, but not the names that a call gave back.
 func TestAMinimumHoldKeepsNoNameThatWasGivenBack(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b := manager(t, c), manager(t, c)
@@ -264,7 +264,7 @@ func TestTheLossOfOneLeaseEndsAllOfTheCall(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		c.ForceLost(t, all.Lease("b"))
-		<-ctx.Done() // nobody looks at the leases themselves
+		<-ctx.Done() // no code looks at the leases themselves
 		synctest.Wait()
 		assert.LessOrEqual(t, time.Since(began), timeout)
 		var lost *quorumlock.LostError
@@ -288,8 +288,8 @@ func TestTheLossOfOneLeaseEndsAllOfTheCall(t *testing.T) {
 	})
 }
 
-// A caller of the same process that waits for one of the names gets it when the guard is over, and so does
-// everybody if the Manager is closed meanwhile.
+// A caller of the same process that waits for one of the names gets it when the guard has passed. So does a caller of
+// another process if the Manager is closed in between.
 func TestAfterALossTheOtherNamesStayTakenInTheProcessAndThroughClose(t *testing.T) {
 	const delay = 2 * time.Second
 	for _, closes := range []bool{false, true} {
@@ -328,8 +328,8 @@ func TestAfterALossTheOtherNamesStayTakenInTheProcessAndThroughClose(t *testing.
 	}
 }
 
-// A lease that is lost while the call waits for another name is asked for again, and the call does
-// not return before it holds all.
+// A lease that is lost while its call waits for another name is acquired again, and the call does not return before it
+// holds all.
 func TestALeaseThatIsLostWhileItsCallWaitsIsAcquiredAgain(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b := manager(t, c), manager(t, c)
@@ -417,8 +417,8 @@ func TestSeveralNamesAreCheckedAsOneIs(t *testing.T) {
 	})
 }
 
-// Eight processes take random pairs of five names: nobody waits for ever, no name has two holders,
-// and each gets its share.
+// Eight processes take random pairs of five names. None waits forever, no name has two holders, and each gets its
+// share.
 func TestProcessesThatTakeRandomPairsDoNotBlockEachOther(t *testing.T) {
 	long := testkit.Count(60, 15) // s
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {

@@ -55,7 +55,7 @@ func TestSharedLeasesAreRenewedAndRestored(t *testing.T) {
 	})
 }
 
-// The process is cut off at any instant of its round. A reader that leaves meanwhile changes nothing.
+// The process is cut off at any instant of its renewal round. A reader that leaves in between changes nothing.
 func TestACrashedReaderKeepsAWriterOutUntilItsSharedLeaseHasEnded(t *testing.T) {
 	for i := range 8 {
 		after := time.Duration(i) * 2 * interval / 8
@@ -187,7 +187,7 @@ func TestSharedLeasesWithoutFencingHaveNoToken(t *testing.T) {
 	})
 }
 
-// Each reader of a Manager is released once, and a function of DoShared has the guard to return.
+// Each reader of a Manager is released once, and a function of DoShared has the guard's time to return.
 func TestCloseReleasesSharedLeases(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)

@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// What callers, holders and operators are told about shared leases.
+// What callers, holders and operators learn about shared leases.
 
 func TestAHolderOfASharedLeaseIsToldThatAWriterWaits(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -31,7 +31,7 @@ func TestAHolderOfASharedLeaseIsToldThatAWriterWaits(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(background)
 		defer leave()
-		go func() { _, _ = a.Acquire(ctx, "job") }() // of the process of one reader
+		go func() { _, _ = a.Acquire(ctx, "job") }() // in the process of one reader
 		time.Sleep(interval * 11 / 10)
 		for i, one := range wanted {
 			got, _ := unread(one)
@@ -59,7 +59,7 @@ func TestAHolderOfASharedLeaseIsToldThatAWriterWaits(t *testing.T) {
 	})
 }
 
-// Also a reader that comes after the question, and not one that has nothing to do with it.
+// The question also reaches a reader that comes after it, and no unrelated reader.
 func TestAskReleaseReachesAllSharedLeases(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b, operator := manager(t, c, quorumlock.WithHolder("a")), manager(t, c), manager(t, c, quorumlock.WithHolder("ops-1"))
@@ -92,7 +92,7 @@ func TestAskReleaseReachesAllSharedLeases(t *testing.T) {
 	})
 }
 
-// One reader is frozen at any instant of its round, the others live; nobody gets the name before Until.
+// One reader is frozen at any instant of its renewal round, and the others live. No client gets the name before Until.
 func TestRevokedSharedLeasesAreOverBeforeAnybodyGetsTheName(t *testing.T) {
 	for i := range 10 {
 		after := time.Duration(i) * 2 * interval / 10
@@ -135,7 +135,7 @@ func TestRevokedSharedLeasesAreOverBeforeAnybodyGetsTheName(t *testing.T) {
 	}
 }
 
-// A reader that was killed is counted until its own lease has ended, however long others read.
+// A killed reader is counted until its own lease has ended, however long others read.
 func TestAReaderThatWasKilledIsNotCountedWhileOthersRead(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b := managerFor(t, c, "killed"), manager(t, c)
@@ -224,7 +224,7 @@ func TestInspectListsSixteenSharedLeasesAtMost(t *testing.T) {
 	})
 }
 
-// Readers that come and go are one holder.
+// Readers that come and go count as one holder.
 func TestObserveTellsOfSharedLeases(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b, o := manager(t, c, quorumlock.WithHolder("a")), manager(t, c, quorumlock.WithHolder("b")), manager(t, c)
@@ -272,7 +272,7 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 		time.Sleep(time.Second)
 		second := acquireShared(t, b)
 		assert.Equal(t, `quorumlock: "job" is held by a reader with owner "`+second.Owner()+`" and 1 other; the lease expires in 9s unless renewed`, text(a))
-		for _, n := range c.Nodes() { // of which each reader has a majority
+		for _, n := range c.Nodes() { // each reader has a majority of them
 			value := do(t, n, "ZRANGE", config.DefaultPrefix+"job\xffs", "0", "0").([]any)[0].(string)
 			do(t, n, "ZREM", config.DefaultPrefix+"job\xffs", value)
 			for range 10 {
@@ -303,7 +303,7 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 	})
 }
 
-// Behind a writer that waits, a call inside would wait for its own caller.
+// A call inside would wait behind a waiting writer, and so for its own caller.
 func TestACallInsideASharedLeaseOfTheNameFailsAtOnce(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
@@ -343,11 +343,11 @@ func TestACallInsideASharedLeaseOfTheNameFailsAtOnce(t *testing.T) {
 	})
 }
 
-// The recipe for a reader that wants to write: nobody else has written between its read and its write.
+// The recipe for a reader that wants to write: no other writer has written between its read and its write.
 func TestASecondNameOfAllWritersReplacesTheUpgradeOfASharedLease(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		version := 0
-		write := func(m *quorumlock.Manager) error { // every writer does so
+		write := func(m *quorumlock.Manager) error { // every writer does this
 			return m.Do(background, "job/intent", func(ctx context.Context, _ *quorumlock.Lease) error {
 				reader, err := m.Acquire(ctx, "job", quorumlock.Shared())
 				if err != nil {

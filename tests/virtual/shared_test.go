@@ -27,7 +27,7 @@ func acquireShared(t *testing.T, m *quorumlock.Manager, opts ...quorumlock.Acqui
 	return l
 }
 
-// grant is a lease of "job", and when it came.
+// grant is a lease of "job", and the instant of its grant.
 type grant struct {
 	*quorumlock.Lease
 	at time.Time
@@ -45,7 +45,7 @@ func asks(
 		}
 	}()
 	synctest.Wait()
-	time.Sleep(100 * time.Millisecond) // its ticket is in the queues, also if it is the first to wait in its process
+	time.Sleep(100 * time.Millisecond) // its ticket is in the queues, even if it is the first waiter of its process
 	return granted
 }
 
@@ -73,7 +73,7 @@ func left(t *testing.T, c *quorumlocktest.Cluster) (keys []string) {
 	return keys
 }
 
-// A token of readers is between those of the writers before and after.
+// A readers' token is between the tokens of the writers before and after them.
 func TestSharedLeasesOfANameAreHeldTogether(t *testing.T) {
 	for _, nodes := range []int{1, 3, 5} {
 		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -110,8 +110,8 @@ func TestSharedLeasesOfANameAreHeldTogether(t *testing.T) {
 	}
 }
 
-// Registers that differ, as nodes leave them that were away: readers have one token all the same, and the writer
-// after them has a larger one, whichever nodes it asks.
+// Registers differ after nodes were away. Readers have one token all the same, and the writer after them has a larger
+// one, whichever nodes it asks.
 func TestSharedLeasesHaveOneTokenOverRegistersThatDiffer(t *testing.T) {
 	for slow := range 3 {
 		for away := range 3 {
@@ -159,7 +159,7 @@ func TestSharedLeasesHaveOneTokenOverRegistersThatDiffer(t *testing.T) {
 	}
 }
 
-// Readers that come later wait behind the writer, and it gets the name when the last of those before it leaves.
+// Later readers wait behind the writer, which gets the name when the last earlier reader leaves.
 func TestAWriterThatWaitsBarsLaterSharedLeases(t *testing.T) {
 	for _, nodes := range []int{1, 3, 5} {
 		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -203,7 +203,7 @@ func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 		for _, n := range c.Nodes() {
 			n.Delay(5 * time.Millisecond)
 		}
-		const turn = 45 * time.Millisecond // the ways of a release, of a message, and of the requests, which two batches carry, or three
+		const turn = 45 * time.Millisecond // one-way delays: a release, a message, and requests in two or three batches
 		writer := acquire(t, managers[0], "job")
 		batch := func() (waiting []<-chan grant) {
 			for i := range 24 {
@@ -250,7 +250,7 @@ func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 	})
 }
 
-// A writer that dies in the queue bars nobody, however long the readers before it stay.
+// A writer that dies in the queue bars no reader, however long the earlier readers stay.
 func TestAWriterThatDiesWhileItWaitsBarsNoSharedLease(t *testing.T) {
 	queue := wire.QueueKey(wire.LockKey(config.DefaultPrefix, "job"))
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -260,7 +260,7 @@ func TestAWriterThatDiesWhileItWaitsBarsNoSharedLease(t *testing.T) {
 		require.NoError(t, err)
 		writer := asks(t, dead.Acquire)
 		c.Partition("dead")
-		require.NoError(t, dead.Close(background)) // which no node learns
+		require.NoError(t, dead.Close(background)) // no node learns of it
 		c.Rejoin("dead")                           // its connections are reset, as at the end of a process
 		assert.Empty(t, writer)
 		for _, n := range c.Nodes() { // Inspect leaves the dead out
@@ -273,7 +273,7 @@ func TestAWriterThatDiesWhileItWaitsBarsNoSharedLease(t *testing.T) {
 	})
 }
 
-// A writer that gives up lets those in that came behind it.
+// When a writer gives up, the readers behind it are let in.
 func TestAWriterThatGivesUpLetsSharedLeasesIn(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b, w := manager(t, c), manager(t, c), manager(t, c)
@@ -302,7 +302,7 @@ func TestAWriterThatGivesUpLetsSharedLeasesIn(t *testing.T) {
 	})
 }
 
-// Many processes read and write at random, and one node after the other is away.
+// Many processes read and write at random, while one node after the other is away.
 func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
 	sizes := []int{3, 1, 5}
 	for _, nodes := range sizes[:testkit.Count(len(sizes), 1)] {
@@ -358,7 +358,7 @@ func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
 	}
 }
 
-// A writer whose process is stopped while it waits keeps its connections. It bars no reader for as long as that.
+// A writer whose process is stopped while it waits keeps its connections. It does not bar readers for all of that time.
 func TestAWriterThatIsStoppedWhileItWaitsBarsReadersForSeconds(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		first := acquireShared(t, manager(t, c))
@@ -386,7 +386,7 @@ func TestAWriterThatIsStoppedWhileItWaitsBarsReadersForSeconds(t *testing.T) {
 	})
 }
 
-// A writer that lives bars the readers that come later for as long as it waits, also if it polls rarely.
+// A live writer bars later readers for as long as it waits, even if it polls rarely.
 func TestAWriterThatLivesBarsReadersForAsLongAsItWaits(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		first := acquireShared(t, manager(t, c))

@@ -22,8 +22,8 @@ var outages = map[string]struct{ begin, end func(*quorumlocktest.Node) }{
 	"cut":    {(*quorumlocktest.Node).Cut, (*quorumlocktest.Node).Heal},
 }
 
-// A node that does not answer costs its timeout once. Later calls do not wait for it, while
-// batches, greetings and dials to it go on and fail. When it answers, it takes part again.
+// A node that does not answer costs its timeout once. Later calls do not wait for it, while batches and attempts to
+// connect to it continue and fail. When it answers, it takes part again.
 func TestASilentNodeCostsItsTimeoutOnce(t *testing.T) {
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
@@ -55,8 +55,8 @@ func TestASilentNodeCostsItsTimeoutOnce(t *testing.T) {
 	}
 }
 
-// An attempt that one node grants, one refuses and one does not answer knows its outcome when
-// the silence of the third is known. What it may have locked is released.
+// One node grants an attempt, one refuses it and one does not answer. The outcome is clear once the third node is known
+// to be silent. Any lock of the attempt is released.
 func TestAContendedCallDoesNotWaitForASilentNode(t *testing.T) {
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestAContendedCallDoesNotWaitForASilentNode(t *testing.T) {
 	}
 }
 
-// If most nodes seem silent, the cause may be this process or its network. Then all nodes are
-// asked, because their answers may come at any moment.
+// If most nodes seem silent, the cause may be this process or its network. Then all nodes are asked, because their
+// answers may come at any moment.
 func TestAMajorityThatIsSilentIsAsked(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -98,8 +98,8 @@ func TestAMajorityThatIsSilentIsAsked(t *testing.T) {
 	})
 }
 
-// Every host asks once, at one instant. One of them gets the lock, whatever the distances and
-// whether the silence of a node is known yet.
+// Every host asks once, at one instant. One of them gets the lock, whatever the distances and whether the silence of a
+// node is known yet.
 func TestOneOfThoseWhoAskTogetherGetsTheLock(t *testing.T) {
 	for name, outage := range outages {
 		for _, known := range []time.Duration{0, 2 * time.Second} {

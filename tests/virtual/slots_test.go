@@ -24,12 +24,12 @@ var (
 	admitted  = wire.SlotsKey(lockOfJob) // and the slots that are taken
 )
 
-// rightUntil is the score of a waiter that is let in until then.
+// rightUntil is the score of a waiter that is let in until this instant.
 func rightUntil(then time.Time) string {
 	return strconv.FormatInt(1_000_000_000_000_000+then.UnixMilli(), 10)
 }
 
-// letIn are the waiters that a node lets in.
+// letIn returns the waiters that a node lets in.
 func letIn(t *testing.T, n *quorumlocktest.Node) (names []string) {
 	t.Helper()
 	for _, member := range do(t, n, "ZRANGE", admitted, "0", "-1").([]any) {
@@ -40,7 +40,7 @@ func letIn(t *testing.T, n *quorumlocktest.Node) (names []string) {
 	return names
 }
 
-// keepsFor has a node keep a slot for a waiter that nobody else has heard of.
+// keepsFor has a node keep a slot for a waiter that no other node knows.
 func keepsFor(t *testing.T, n *quorumlocktest.Node, waiter string) {
 	t.Helper()
 	do(t, n, "ZADD", admitted, rightUntil(time.Now().Add(time.Minute)), strings.Repeat(waiter, wire.TicketLen))
@@ -59,7 +59,7 @@ func waitsFor(m *quorumlock.Manager, limit int) <-chan *quorumlock.Lease {
 	return granted
 }
 
-// Nobody waits for a permit because another caller of its process does, or holds one.
+// No caller waits for a permit because another caller of its process waits for one, or holds one.
 func TestCallersOfAProcessWaitForPermitsBesideEachOther(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		other, m := manager(t, c), manager(t, c)
@@ -83,7 +83,7 @@ func TestTheVotesForASlotThatIsTakenAreReleased(t *testing.T) {
 		for _, n := range c.Nodes()[:2] {
 			do(t, n, "SET", wire.SlotKey(lockOfJob, 0), "another program's")
 		}
-		for range 16 { // half of them ask for the slot that is free first
+		for range 16 { // half of them ask for the free slot first
 			l, err := m.TryAcquire(background, "job", quorumlock.Permits(2))
 			require.NoError(t, err)
 			assert.Equal(t, 1, l.Slot())
@@ -95,8 +95,8 @@ func TestTheVotesForASlotThatIsTakenAreReleased(t *testing.T) {
 	})
 }
 
-// A node that keeps the slot for another waiter would show it as free to others, in vain. So it becomes
-// one more vote, however its refusal and those grants come in, and the waiter leaves its queue.
+// A node that keeps the slot for another waiter would show it to others as free, wrongly. So it becomes one more vote,
+// in whatever order its refusal and the grants arrive, and the waiter leaves its queue.
 func TestANodeThatKeepsASlotForAnotherWaiterGivesItsVote(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		for _, late := range []bool{false, true} {
@@ -140,7 +140,7 @@ func TestANodeThatKeepsASlotForAnotherWaiterGivesItsVote(t *testing.T) {
 	}
 }
 
-// A node that has refused the holder lets it in once more, when the slot is free there.
+// A node that has refused the holder offers it the slot again when the slot is free there.
 func TestARightThatNobodyNeedsIsPassedOn(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		other, m := manager(t, c), manager(t, c)

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// tokens returns the token under which each name runs, by all members given.
+// spreadTokens returns the token under which each name runs, for all members given.
 func spreadTokens(all ...*spreadWorker) map[string]int64 {
 	tokens := map[string]int64{}
 	for _, w := range all {
@@ -27,8 +27,8 @@ func spreadTokens(all ...*spreadWorker) map[string]int64 {
 	return tokens
 }
 
-// By name: one that joins gets its share and one more at most, from others that have more; no other name stops, and each
-// that moves has a runner again within a second.
+// A member that joins gets its share and at most one name more, from members that have more. No other name stops, and
+// each moved name has a runner again within a second.
 func TestAJoinMovesTheShareOfTheOneThatJoins(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(60)
@@ -64,7 +64,7 @@ func TestAJoinMovesTheShareOfTheOneThatJoins(t *testing.T) {
 	})
 }
 
-// A quiet hour: nobody moves, and the group costs each node little.
+// In a quiet hour no name moves, and the group costs each node little.
 func TestNothingMovesInAQuietHour(t *testing.T) {
 	testkit.OnlyNightly(t, "an hour of 60 leases")
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -98,8 +98,8 @@ func TestNothingMovesInAQuietHour(t *testing.T) {
 	})
 }
 
-// A member that leaves says of each name whose function runs on that it is about to be free, until the nodes have heard it:
-// then another member takes the name soon after the function has returned.
+// A member that leaves marks each name whose function still runs as about to be free, until the nodes have the mark.
+// Then another member takes the name soon after the function has returned.
 func TestANameIsMarkedThoughItsHolderIsCutOffAtFirst(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(4)
@@ -109,7 +109,7 @@ func TestANameIsMarkedThoughItsHolderIsCutOffAtFirst(t *testing.T) {
 		g.begun()
 		a.cut(nil)
 		time.Sleep(500 * time.Millisecond)
-		c.Partition("a") // when it would say so
+		c.Partition("a") // when it would mark the names
 		time.Sleep(1500 * time.Millisecond)
 		c.Rejoin("a")
 		time.Sleep(spreadTTL)
@@ -129,7 +129,8 @@ func TestANameIsMarkedThoughItsHolderIsCutOffAtFirst(t *testing.T) {
 	})
 }
 
-// A holder that gives nothing, such as another program, is asked less and less often, and the members share the rest.
+// A holder that gives nothing away, such as another program, is asked less and less often, and the members share the
+// rest.
 func TestAHolderThatGivesNothingIsAskedLessOften(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(12)

@@ -30,7 +30,7 @@ type spreadLedger struct {
 	idle  map[string]time.Duration     // how long a name that moved had no function; guarded by mu
 }
 
-// enter says that a function begins.
+// enter records that a function begins.
 func (g *spreadLedger) enter(l *quorumlock.Lease, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +118,7 @@ func spreadShares(all ...*spreadWorker) (n []int) {
 	return n
 }
 
-// The whole way on real Managers: members come, go and are cut off, and names move no more than they must.
+// The whole way on real Managers: members join, leave and are cut off, and names move no more than they must.
 func TestNamesAreSpreadOverWhoComesAndGoes(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(12)
@@ -167,7 +167,7 @@ func TestNamesAreSpreadOverWhoComesAndGoes(t *testing.T) {
 	})
 }
 
-// Two members of one process, on one Manager, are members like others.
+// Two members of one process, on one Manager, behave like any others.
 func TestTwoMembersOnOneManagerShareTheNames(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -191,7 +191,8 @@ func TestTwoMembersOnOneManagerShareTheNames(t *testing.T) {
 	})
 }
 
-// A name stays with its member until the function has returned, however long that takes, and goes to the asker then.
+// A name stays with its member until the function has returned, however long that takes. Then it moves to the member
+// that asked.
 func TestANameIsKeptUntilItsFunctionHasReturned(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		g, names := newSpreadLedger(t), spreadNames(4)

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// begin is quorumlock.New over a cluster whose nodes may be down, and how long it took.
+// begin calls quorumlock.New over a cluster whose nodes may be down, and returns how long it took.
 func begin(ctx context.Context, t *testing.T, c *quorumlocktest.Cluster, opts ...quorumlock.Option) (took time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
@@ -171,8 +171,8 @@ func TestTheStateOfANodeIsJSONWithItsErrorsAsText(t *testing.T) {
 	})
 }
 
-// An error of a node says which node, and how long it had. The texts of Go's own bounds would
-// make a caller look for a context of its own.
+// The error of a node names the node, and the time that it had. The texts of Go's own bounds would make a caller look
+// for a context of its own.
 func TestNodesThatDoNotAnswerAreNamedWithTheTimeTheyHad(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

@@ -83,8 +83,8 @@ func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
 	})
 }
 
-// A register that is days ahead lifts the tokens above the clocks. If a node forgot it
-// before the clocks reach it, the tokens would start again below it.
+// A register that is days ahead lifts the tokens above the clocks. If a node forgot it before the clocks reach it, the
+// tokens would start again below it.
 func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		nodes := c.Nodes()
@@ -113,8 +113,7 @@ func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 	})
 }
 
-// Registers have no TTL. A node drops those that have not moved for a day, and its base
-// has to keep their values.
+// Registers have no TTL. A node drops registers that have not moved for a day, and its base must keep their values.
 func TestTokensRiseOverRegistersThatWereForgotten(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, err := quorumlock.New(background, c.Options())

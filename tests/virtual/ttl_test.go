@@ -22,7 +22,7 @@ func validFor(ttl time.Duration) time.Duration {
 	return ttl - quorum.Drift(ttl, 0.01) - quorum.SafetyMargin(ttl)
 }
 
-// seen returns how long others see the lock held.
+// seen returns how long the lock remains held by what other clients see.
 func seen(t *testing.T, m *quorumlock.Manager, name string) time.Duration {
 	t.Helper()
 	s, err := m.Inspect(background, name)
@@ -83,7 +83,7 @@ func TestAShorterTTLHoldsFromItsRoundOn(t *testing.T) {
 }
 
 // The requests with a shorter TTL reach all nodes, or some, or none, and no answer comes back. Another client gets the
-// lock when the keys of a majority end, and the holder knows before.
+// lock when the keys of a majority expire, and the holder knows that before.
 func TestAShorterTTLCountsBeforeItsRequestsAreSent(t *testing.T) {
 	for _, arrive := range []int{0, 1, 2, 3} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -256,7 +256,7 @@ func TestEveryKindOfLeaseGetsAnotherTTL(t *testing.T) {
 	}
 }
 
-// A shared lease with a shorter TTL bars a writer for no longer than that, when its process has died.
+// A shared lease with a shorter TTL bars a writer for no longer than that TTL after its process has died.
 func TestAReaderWithAShorterTTLBarsAWriterForThat(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		const shorter = 3 * time.Second
@@ -321,7 +321,7 @@ func TestWorkMayGetALongerTTL(t *testing.T) {
 	})
 }
 
-// A node that a release reaches late may still have the key for the longer TTL.
+// A node that receives a release late may still have the key with the longer TTL.
 func TestALateReleaseDeletesKeysOfTheLongerTTL(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		const longer, shorter = time.Hour, 3 * time.Second
@@ -332,7 +332,7 @@ func TestALateReleaseDeletesKeysOfTheLongerTTL(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, holders(t, c, "job"))
 		c.Heal(2)
-		time.Sleep(20 * time.Second) // the node is dialled again
+		time.Sleep(20 * time.Second) // the client connects to the node again
 		assert.Zero(t, holders(t, c, "job"))
 	})
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// place is a place in which the library calls a user's code.
+// place is a place where the library calls a user's code.
 type place struct {
 	options func(*trap) []quorumlock.Option
 	node    func(*rueidis.ClientOption, *trap) // of the first of three nodes
@@ -134,8 +134,8 @@ func retries(make func(*trap) backoff.BackOff) place {
 	}
 }
 
-// A user's code hangs or panics, in each place in which the library calls it. Renewals, Valid,
-// the calls of others and Close go on, and no lease outlives Close.
+// A user's code hangs or panics in each place where the library calls it. Renewals, Valid, the calls of others and
+// Close continue, and no lease outlives Close.
 func TestUsersCodeThatHangsOrPanicsHarmsNothingElse(t *testing.T) {
 	for name, at := range places() {
 		for how, panics := range map[string]bool{"hangs": false, "panics": true} {
@@ -164,7 +164,7 @@ func inTrouble(t *testing.T, c *quorumlocktest.Cluster, at place, panics bool) {
 
 	p.armed.Store(true)
 	var calls sync.WaitGroup
-	var late *quorumlock.Lease // what the call in trouble gets in the end
+	var late *quorumlock.Lease // the result of the call in trouble
 	if at.call != nil {
 		calls.Go(func() {
 			defer func() { _ = recover() }()
@@ -184,7 +184,7 @@ func inTrouble(t *testing.T, c *quorumlocktest.Cluster, at place, panics bool) {
 	ctx, cancel = context.WithTimeout(background, 3*time.Second)
 	defer cancel()
 	began := time.Now()
-	_ = m.Close(ctx) // may say that something hangs
+	_ = m.Close(ctx) // it may return that something hangs
 	limit := guard
 	switch {
 	case at.waits && !panics:
@@ -200,13 +200,13 @@ func inTrouble(t *testing.T, c *quorumlocktest.Cluster, at place, panics bool) {
 	require.False(t, late != nil && late.Valid(), "no lease outlives Close")
 	synctest.Wait()
 	assert.Zero(t, holders(t, c, "other"))
-	time.Sleep(2 * ttl) // what a call that hung in an attempt has left behind expires
+	time.Sleep(2 * ttl) // keys of a call that hung in an attempt expire
 	for _, key := range []string{"job", "other", "trouble"} {
 		assert.Zero(t, holders(t, c, key), key)
 	}
 }
 
-// provoke makes each thing happen that a Manager measures, traces or logs.
+// provoke causes each event that a Manager measures, traces or logs.
 func provoke(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) {
 	t.Helper()
 	lost := acquire(t, m, "lost", quorumlock.WithMaxHold(time.Second))
@@ -234,7 +234,7 @@ func provoke(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) {
 	time.Sleep(2 * ttl)
 }
 
-// A span that panics ends the call, whose caller does not get the lease: it must not stay.
+// A span that panics ends the call, and its caller does not get the lease: it must not stay.
 func TestALeaseThatASpanKeepsFromItsCallerIsReleased(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -255,8 +255,7 @@ func TestALeaseThatASpanKeepsFromItsCallerIsReleased(t *testing.T) {
 	})
 }
 
-// The first of two callers of a process hangs in its backoff. The other one gets the lease when
-// it is released.
+// The first of two callers of a process hangs in its backoff. The other caller gets the lease when it is released.
 func TestABackoffThatHangsHoldsUpNoOtherCallerOfTheName(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		p := &trap{gate: make(chan struct{})}
@@ -291,7 +290,7 @@ func TestABackoffThatHangsHoldsUpNoOtherCallerOfTheName(t *testing.T) {
 	})
 }
 
-// The default takes the place of a backoff that hangs, and gives it back.
+// The default replaces a backoff that hangs, until that returns.
 func TestABackoffThatAnswersLateIsUsedAgain(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		p := &trap{gate: make(chan struct{})}
@@ -315,7 +314,7 @@ func TestABackoffThatAnswersLateIsUsedAgain(t *testing.T) {
 	})
 }
 
-// A gauge is the sum of its changes: one that is lost would leave it wrong for ever.
+// A gauge is the sum of its changes: one lost change would leave it wrong forever.
 func TestAMeterThatHangsForAWhileLosesNoChangeOfAGauge(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		p := &trap{gate: make(chan struct{})}

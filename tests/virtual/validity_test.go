@@ -98,8 +98,7 @@ func TestALockDelayKeepsSuccessorsOutAndDoesNotLengthenTheLease(t *testing.T) {
 	})
 }
 
-// The process that lost the lease lives, and so does its watchdog, which releases what is
-// left of a loss.
+// The process that lost the lease lives, and so does its watchdog, which releases the remains of a loss.
 func TestALockDelayHoldsAfterALossInALivingProcess(t *testing.T) {
 	const delay = 40 * time.Second
 	for claim, after := range map[string]func(*testing.T, *quorumlock.Manager){

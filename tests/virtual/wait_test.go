@@ -76,7 +76,7 @@ func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager
 	return m
 }
 
-// A node drops a queue that no waiter asks for in a minute.
+// A node drops a queue that no waiter has asked about for a minute.
 func TestAWaiterThatRarelyPollsKeepsItsPlace(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder := manager(t, c)
@@ -97,14 +97,14 @@ func TestAWaiterThatRarelyPollsKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// On four of five nodes a frozen waiter is queued before ours. They reserve the lock for
-// it for its grace of four round trips, and refuse all others until then.
+// On four of five nodes a frozen waiter is queued before ours. They reserve the lock for it for its grace of four round
+// trips, and refuse all others until then.
 func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *testing.T) {
 	run(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		for _, n := range c.Nodes() {
 			n.Delay(10 * time.Millisecond)
 		}
-		c.Nodes()[0].Delay(9 * time.Millisecond) // so that its refusal is one of those on which an attempt ends
+		c.Nodes()[0].Delay(9 * time.Millisecond) // so that its refusal is among the first, on which an attempt ends
 		const grace = 80 * time.Millisecond
 		holder := manager(t, c)
 		m := patient(t, c, holder)
@@ -151,7 +151,7 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 			n.Fail(nil, "") // from here on asked is no longer written
 		}
 		assert.Equal(t, []int{2, 2, 2, 2, 2}, asked, "once with its one reservation, and once when the others have lapsed")
-		// One way for the release, one for the message, the grace, and a round trip.
+		// One delay for the release, one for the message, the grace, and a round trip.
 		assert.GreaterOrEqual(t, time.Since(began), 4*10*time.Millisecond+grace)
 		assert.Less(t, time.Since(began), 4*10*time.Millisecond+grace+5*time.Millisecond)
 		synctest.Wait()
@@ -174,8 +174,8 @@ func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
 	})
 }
 
-// One node refuses, one hangs, one grants: the result is neither contention nor a missing
-// majority. The refusing node's key is the only one with a known end.
+// One node refuses, one hangs, one grants: the result is neither contention nor a missing majority. Only the refusing
+// node's key has a known end.
 func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		dead := managerFor(t, c, "dead")
@@ -193,7 +193,7 @@ func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 	})
 }
 
-// Its first attempt meets no holder, because no node answers it. A later one is refused.
+// Its first attempt meets no holder, because no node answers it. A later attempt is refused.
 func TestAWaiterThatFoundNoNodeAtFirstIsWokenAllTheSame(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder := manager(t, c)
@@ -220,7 +220,7 @@ func TestAWaiterThatFoundNoNodeAtFirstIsWokenAllTheSame(t *testing.T) {
 	})
 }
 
-// Its queue was removed at the grant, because nobody waited.
+// The grant removed the caller's queue, because it had no waiters.
 func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		other := manager(t, c)
@@ -234,7 +234,7 @@ func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T)
 				return false
 			}, "")
 		}
-		for range 3 { // the second time the queue has been there before
+		for range 3 { // the second time, the queue has existed before
 			first := acquire(t, m, "job")
 			asked.Store(0)
 			got := make(chan *quorumlock.Lease, 1)
@@ -258,9 +258,9 @@ func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T)
 	})
 }
 
-// A node without the keys grants each waiter, and the others refuse it. It gives the lock back, and the node
-// then reserves it for the head of its queue: that must not be a reason to ask again. (It was, and 8 waiters had
-// each node run 3,700 scripts in these 10 s, 8 readers 9,400 and 8 waiters for four permits 11,500.)
+// A node without the keys grants each waiter, and the others refuse it. The waiter gives the lock back, and the node
+// then reserves it for the head of its queue. That must not be a reason to ask again. (It was one: in these 10 s each
+// node ran 3,700 scripts for 8 waiters, 9,400 for 8 readers and 11,500 for 8 waiters for four permits.)
 func TestWaitersLeaveANodeAloneThatTheLeaseDoesNotNeed(t *testing.T) {
 	exclusive, shared, permit := quorumlock.Kind{}, quorumlock.Shared(), quorumlock.Permits
 	for _, kind := range []struct {
