@@ -10,7 +10,7 @@ import (
 // unknown stands for a number that an answer of the Lua does not have.
 const unknown = -1 << 62
 
-// outcome reads an answer of the Lua as the simulation gives it.
+// outcome converts an answer of the Lua into the simulation's form.
 func outcome(o *sim.Operation, answer any) (sim.Outcome, error) {
 	numbers := func() []int64 {
 		parts, _ := answer.([]any)
@@ -80,8 +80,8 @@ func outcome(o *sim.Operation, answer any) (sim.Outcome, error) {
 	return out, nil
 }
 
-// same reports whether two answers say the same. The script has ended so many ms after it read the clock at most: PTTL
-// may be as much less.
+// same reports whether two answers agree. The script ended at most this number of ms after it read the clock, and PTTL
+// may be smaller by as much.
 func same(server, model sim.Outcome, within int64) bool {
 	if server.Answer != model.Answer {
 		return false

@@ -20,8 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
-// The cases of conformance say what the Lua has to do. Each operation that they send is run by the simulation's
-// script as well, on the keys that the server has then.
+// The cases of conformance define what the Lua must do. The simulation's script also runs each operation that they
+// send, on the keys that the server has then.
 func TestTheSimulationsScriptPassesTheCasesOfConformance(t *testing.T) {
 	at := redistest.Start(t, 1)[0]
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{at.Addr()}, DisableCache: true})
@@ -47,14 +47,14 @@ func TestTheSimulationsScriptPassesTheCasesOfConformance(t *testing.T) {
 	assert.Greater(t, all, 800, "of some 940: the comparison leaves out what it compared before")
 }
 
-// shadow passes commands on to a server, and runs the calls of the script by the simulation as well.
+// shadow passes commands on to a server, and also runs the calls of the script by the simulation.
 type shadow struct {
 	t        *testing.T
 	client   rueidis.Client
 	do       func(args ...string) (any, error)
 	scripts  map[string]*sim.Script // by lock
 	compared map[string]int         // operations
-	left     map[string]int         // calls that were not compared, by why
+	left     map[string]int         // calls that were not compared, by reason
 }
 
 // one is an operation of a call, and the script of its lock.
@@ -89,7 +89,7 @@ func (s *shadow) run(args ...string) (any, error) {
 	return reply, err
 }
 
-// counts are the arguments of each operation that the simulation has.
+// counts are the numbers of arguments of each operation that the simulation has.
 var counts = map[string]int{
 	"acquire": 4, "anew": 4, "wait": 7, "permit": 8, "resume": 5, "share": 6, "extend": 2, "prolong": 2, "heal": 4, "restore": 4, "raise": 2,
 	"release": 1, "drop": 1, "leave": 4, "quit": 4, "back": 2, "mark": 5,
@@ -205,7 +205,7 @@ func (o *one) parse(args ...string) error {
 		o.NotAfter = number(2)
 	case "raise":
 		if o.Token = number(1); wire.ParseValue(args[0]).Token == 0 {
-			o.Name = "align" // of a reader
+			o.Name = "align" // for a reader
 		}
 	case "extend":
 		_, token, _ := strings.Cut(strings.TrimSpace(args[0]), " ")
@@ -234,7 +234,7 @@ func (o *one) parse(args ...string) error {
 	return nil
 }
 
-// asked is the ticket of an operation.
+// asked returns the ticket of an operation.
 func (o *one) asked(p *parser, text string) uint32 {
 	if grace := text[min(len(text), wire.TicketLen):]; !strings.HasPrefix(grace, strconv.FormatInt(conformance.Grace.Milliseconds(), 10)) {
 		p.fail(errors.New("a ticket with another grace"))
@@ -245,7 +245,7 @@ func (o *one) asked(p *parser, text string) uint32 {
 	return p.ticket(text)
 }
 
-// load has the scripts know the keys of the server, if they can have them.
+// load sets the scripts' keys to the keys of the server, if the scripts can represent them.
 func (s *shadow) load(ops []one) error {
 	for _, o := range ops {
 		o.script.Listens(0, s.listens(o.server))
@@ -298,7 +298,7 @@ func (s *shadow) compare(ops []one, reply any) error {
 	}
 	for i, o := range ops {
 		answer := answers[i]
-		if parts, ok := answer.([]any); ok && (o.Name == "extend" || o.Name == "prolong") && len(parts) == 3 { // and who wants the lock
+		if parts, ok := answer.([]any); ok && (o.Name == "extend" || o.Name == "prolong") && len(parts) == 3 { // and the waiters for the lock
 			answer = parts[0]
 		}
 		served, err := outcome(&o.Operation, answer)

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// verdict is what came of a list.
+// verdict is the result of a list.
 type verdict struct {
 	differs string // what differs, and after which step; "" for nothing
 	at      int    // that step
@@ -71,7 +71,7 @@ func play(client rueidis.Client, prefix string, m mode, list []step) (v verdict,
 	return v, nil
 }
 
-// calm waits until nothing ends for 40 ms, the time of a step on a busy machine, and returns the node's clock, µs.
+// calm waits until nothing expires for 40 ms, the time of a step on a busy machine, and returns the node's clock, µs.
 func calm(s *server, script *sim.Script) (now int64, err error) {
 	for {
 		if now, err = s.time(); err != nil {
@@ -85,7 +85,7 @@ func calm(s *server, script *sim.Script) (now int64, err error) {
 	}
 }
 
-// resolve writes instants and tokens.
+// resolve sets the instants and tokens of a step.
 func (s *step) resolve(script *sim.Script, started, now int64) {
 	past, future := now-int64(time.Second/time.Microsecond), now+int64(time.Minute/time.Microsecond)
 	if s.NotAfter = future; s.late {
@@ -108,7 +108,7 @@ func (s *step) resolve(script *sim.Script, started, now int64) {
 	}
 }
 
-// aim has the operation be about an owner or a ticket that the keys show.
+// aim makes the operation use an owner or a ticket that the keys have.
 func (s *step) aim(keys sim.State, lot sim.LotState) {
 	switch s.Name {
 	case "acquire", "lean", "wait", "permit", "share", "restore":
@@ -156,7 +156,7 @@ func (v *verdict) compare(s *server, script *sim.Script, one *step) (done bool, 
 			return true, nil
 		}
 	}
-	// The lean script does not answer when it has looked at the clock.
+	// The lean script does not report when it has read the clock.
 	if v.unclear = (one.lean || one.Name == "lean") && one.Token > now+ahead.Microseconds() && one.Token <= then+ahead.Microseconds(); v.unclear {
 		return true, nil
 	}
@@ -188,8 +188,8 @@ func (v *verdict) compare(s *server, script *sim.Script, one *step) (done bool, 
 	return v.differs != "", nil
 }
 
-// narrow reports whether it depended on the millisecond whether a reader has prolonged the lock: the Lua does so if it
-// would last less than 2 ms longer than the reader.
+// narrow reports whether one millisecond decided that a reader has prolonged the lock: the Lua prolongs it if it would
+// otherwise last less than 2 ms longer than the reader.
 func narrow(keys, model sim.State) bool {
 	a, b := keys.Lots[0], model.Lots[0]
 	if a.Form != "readers" || b.Form != "readers" || a.Ends == b.Ends {
@@ -198,9 +198,9 @@ func narrow(keys, model sim.State) bool {
 	return slices.ContainsFunc(model.Readers, func(r sim.Member) bool { return min(a.Ends, b.Ends)-r.Ends <= 4 })
 }
 
-// text lists messages in an order of their own, without those to processes that have ended, and without the question
-// whether a writer lives, which the simulation asks without a message. It does not matter which slot a message names:
-// the server finds one by an index, which may learn later than the keys show it that a slot is free.
+// text lists messages in its own order. It omits messages to processes that have ended, and the question whether a
+// writer lives, which the simulation asks without a message. The slot that a message names does not matter: the server
+// finds one by an index, which may learn later than the keys that a slot is free.
 func text(script *sim.Script, all []sim.Message) string {
 	var lines []string
 	for _, m := range all {
@@ -221,7 +221,7 @@ var (
 
 const steps = 40
 
-// outcomes are what operations can come to.
+// outcomes are the possible outcomes of operations.
 const outcomes = `acquire: granted
 acquire: taken
 acquire: late
@@ -301,14 +301,14 @@ func TestTheSimulationsScriptIsTheLuaOfAServer(t *testing.T) {
 	compare(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}}, count(200))
 }
 
-// In virtual time each list takes no time but that of its script.
+// In virtual time each list takes only the time of its script.
 func TestTheSimulationsScriptIsTheLuaOfANodeInTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		compare(t, quorumlocktest.Start(t, 1).Options()[0], count(60))
 	})
 }
 
-// compare plays so many lists of each kind.
+// compare plays this number of lists of each kind.
 func compare(t *testing.T, option rueidis.ClientOption, number int) {
 	option.DisableCache = true
 	client, err := rueidis.NewClient(option)
@@ -366,7 +366,7 @@ func compare(t *testing.T, option rueidis.ClientOption, number int) {
 
 func drawn(m mode, seed uint64) []step { return draw(rand.New(rand.NewPCG(seed, uint64(m))), m, steps) }
 
-// shrink takes steps out of a list for as long as what is left fails, and describes that.
+// shrink removes steps from a list as long as the rest still fails, and describes the rest.
 func shrink(client rueidis.Client, m mode, list []step, v verdict) string {
 	if v.differs == "" {
 		return "none"
@@ -387,7 +387,7 @@ func shrink(client rueidis.Client, m mode, list []step, v verdict) string {
 	return b.String() + v.differs
 }
 
-// shorten tries all lists that lack so many steps in a row, at once.
+// shorten tries all lists that lack this number of steps in a row, in parallel.
 func shorten(client rueidis.Client, prefix string, m mode, list []step, size int) (shorter []step, v verdict) {
 	var mu sync.Mutex
 	var tries sync.WaitGroup

@@ -60,7 +60,7 @@ func (s *server) mark() string { return s.prefix + "done" }
 
 func (s *server) channel(client int) string { return wire.WakeChannel(s.prefix, manager(client)) }
 
-// ends has a client's process end.
+// ends simulates the end of a client's process.
 func (s *server) ends(client int) error {
 	return s.subscriber.Do(background, s.client.B().Unsubscribe().Channel(s.channel(client)).Build()).Error()
 }
@@ -69,7 +69,7 @@ func manager(client int) string { return fmt.Sprintf("%016x", client+1) }
 
 func ownerText(owner uint32) string { return fmt.Sprintf("%032x", owner) }
 
-// ticketText is the ticket as it stands in the queue.
+// ticketText returns the ticket in the form that the queue has.
 func ticketText(ticket uint32, m mode, limit int) string {
 	name := manager(int(ticket-1000)/100) + fmt.Sprintf("%016x", ticket) + strconv.Itoa(int(grace.Milliseconds()))
 	switch {
@@ -85,7 +85,7 @@ const metadata = "1700000000000000 - label"
 
 func micros(us int64) string { return strconv.FormatInt(us, 10) }
 
-// keyOf is the lock of an operation.
+// keyOf returns the lock of an operation.
 func (s *server) keyOf(o *sim.Operation) string {
 	if s.mode == permits {
 		return wire.SlotKey(s.lock, o.Slot)
@@ -93,7 +93,7 @@ func (s *server) keyOf(o *sim.Operation) string {
 	return s.lock
 }
 
-// args are the operation as the Lua gets it.
+// args returns the operation as arguments of the Lua.
 func (s *server) args(o *sim.Operation) []string {
 	owner, ms := ownerText(o.Owner), strconv.FormatInt(ttl.Milliseconds(), 10)
 	value := wire.Compose(owner, o.Token, metadata)
@@ -179,7 +179,7 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 		}
 		if done {
 			messages, err = s.received()
-			return at, int64(1), messages, err // a key that ends from here on makes the list unclear
+			return at, int64(1), messages, err // a key that expires from here on makes the list unclear
 		}
 	}
 	flags := "s"
@@ -190,7 +190,7 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 	args := append([]string{"0", micros(at), knows, wire.WakeChannel(s.prefix, ""), micros(ahead.Microseconds()), flags}, s.args(o)...)
 	answer = conformance.Declined
 	if lean && (o.Name == "acquire" || o.Name == "release" || o.Name == "extend") && s.mode != permits {
-		now, answer, err = s.eval(wire.Apply, keys, args) // without the companions
+		now, answer, err = s.eval(wire.Apply, keys, args) // without the companion keys
 	}
 	if err == nil && answer == conformance.Declined {
 		queue, watch, set := wire.Companions(s.keyOf(o))
@@ -204,8 +204,8 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 	return now, answer, messages, err
 }
 
-// lean runs an operation in the lean way, and reports whether it is done. It does not try where the lock would be no
-// vote: conformance compares what happens then.
+// lean runs an operation in the lean way, and reports whether that worked. It does not try where the lock would not be
+// a vote: conformance covers that case.
 func (s *server) lean(o *sim.Operation, at int64, knows string) (done bool, err error) {
 	if o.Name == "release" {
 		made, err := s.exec([]string{s.keyOf(o), s.settings[2]}, s.args(o))
@@ -259,7 +259,7 @@ func (s *server) time() (int64, error) {
 	return parts[0]*1e6 + parts[1], nil
 }
 
-// received returns what was sent since the last call.
+// received returns the messages since the last call.
 func (s *server) received() (all []sim.Message, err error) {
 	if err := s.client.Do(background, s.client.B().Publish().Channel(s.mark()).Message("").Build()).Error(); err != nil {
 		return nil, err
@@ -270,7 +270,7 @@ func (s *server) received() (all []sim.Message, err error) {
 			if m.Channel == s.mark() {
 				return all, nil
 			}
-			kind, key := m.Message[:1], m.Message[1+wire.TicketLen:] // no queue is so long that a rank has two digits
+			kind, key := m.Message[:1], m.Message[1+wire.TicketLen:] // queues are too short for ranks of two digits
 			ticket, err := strconv.ParseUint(m.Message[1+wire.ManagerLen:1+wire.TicketLen], 16, 64)
 			if err != nil {
 				return nil, fmt.Errorf("message %q: %w", m.Message, err)
@@ -286,10 +286,10 @@ func (s *server) received() (all []sim.Message, err error) {
 	}
 }
 
-// rights is what the set of the slots adds to the instants at which rights end.
+// rights is the offset that the set of the slots adds to the instants at which rights end.
 const rights = 1_000_000_000_000_000
 
-// show is the keys of a name. Redis says when keys end.
+// show returns the keys of a name, with their expiry times.
 const show = `
 local time = redis.call('TIME')
 local function all(key) return redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES') end
@@ -381,7 +381,7 @@ func (p *parser) number(m rueidis.RedisMessage) int64 {
 	return p.decimal(text)
 }
 
-// hex is the second half of 32 digits: the ticket's or the owner's own.
+// hex parses the second half of 32 digits, which is specific to the ticket or owner.
 func (p *parser) hex(text string) uint32 {
 	if len(text) < 32 {
 		p.fail(fmt.Errorf("%q is no owner and no ticket", text))
@@ -392,10 +392,10 @@ func (p *parser) hex(text string) uint32 {
 	return uint32(n)
 }
 
-// form is that of a ticket of the conformance cases, or of its name.
+// form matches a ticket of the conformance cases, or its name.
 var form = regexp.MustCompile(fmt.Sprintf(`^[0-9a-f]{32}(%d(s|p[0-9]+)?| w |)$`, conformance.Grace.Milliseconds()))
 
-// ticket is a ticket, or its name.
+// ticket parses a ticket, or its name.
 func (p *parser) ticket(text string) uint32 {
 	if p.manager == "" {
 		return p.hex(text)

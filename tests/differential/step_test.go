@@ -9,14 +9,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/sim"
 )
 
-// What the operations of a list have in common.
+// The settings that all operations of a list share.
 const (
 	ttl   = 900 * time.Millisecond
 	grace = 150 * time.Millisecond
 	ahead = 2 * time.Second
 )
 
-// The clients of a list. Each has owner values and tickets of its own.
+// The clients of a list. Each has its own owner values and tickets.
 const (
 	clients = 4
 	owners  = 3
@@ -24,28 +24,29 @@ const (
 	limits  = 3 // permits
 )
 
-// mode is what a list is about.
+// mode is the subject of a list.
 type mode uint8
 
 const (
 	writers mode = iota
 	readers      // and writers
 	permits
-	lone // writers of whom none waits: the script for one operation declines while the prefix has a queue
+	lone // writers that never wait: the script for one operation declines while the prefix has a queue
 )
 
 func (m mode) String() string { return [...]string{"writers", "readers", "permits", "lone writers"}[m] }
 
-// token says which token an operation names.
+// token is the choice of the token that an operation names.
 type token uint8
 
 const (
-	fresh    token = iota // of the time of the list, and the delta
-	shown                 // that of the lock
-	register              // that of the register, and the delta
+	fresh    token = iota // from the time of the list, and the delta
+	shown                 // the lock's token
+	register              // the register's value, and the delta
 )
 
-// step is one operation, and what precedes it. Numbers stay as they are when others are taken out of the list.
+// step is one operation, and the events before it. Its numbers stay the same when other steps are removed from the
+// list.
 type step struct {
 	sim.Operation
 	wait  time.Duration
@@ -93,7 +94,7 @@ func (s step) String() string {
 	return b.String()
 }
 
-// names are the operations of each mode, as often as they are drawn.
+// names are the operations of each mode, repeated by their frequency.
 var names = map[mode][]string{
 	writers: strings.Fields(`acquire acquire lean anew wait wait wait wait extend extend heal raise release release leave leave leave
 		pass pass ask detach detach resume resume back drop revoke`),
@@ -151,7 +152,7 @@ func drawStep(r *rand.Rand, m mode) step {
 	if m == permits {
 		s.Slot, s.Limit = r.IntN(limits), limits
 		if client == 0 {
-			s.Limit, s.Slot = limits-1, min(s.Slot, limits-2) // it lags behind a change of the limit
+			s.Limit, s.Slot = limits-1, min(s.Slot, limits-2) // it has not learned of a change of the limit
 		}
 	}
 	return s
@@ -159,7 +160,7 @@ func drawStep(r *rand.Rand, m mode) step {
 
 func owner(r *rand.Rand, client int) uint32 { return uint32(10*(client+1) + r.IntN(owners)) }
 
-// ticket draws a ticket. Each keeps one place, and waits for one thing.
+// ticket draws a ticket. Each ticket keeps one place, and waits for one kind of lease.
 func (s *step) ticket(r *rand.Rand, m mode) {
 	reads := s.Name == "share" || s.Name == "quit"
 	if (s.Name == "share" || s.Name == "quit" || s.Name == "permit" || s.Name == "leave") && r.IntN(4) == 0 {
@@ -182,7 +183,7 @@ func (s *step) ticket(r *rand.Rand, m mode) {
 // placeOf returns when the call of a ticket began, µs: later tickets may have earlier places.
 func placeOf(ticket uint32) int64 { return 1_700_000_000_000_000 + int64(ticket*7919%1009) }
 
-// ending draws what becomes of the ticket of a release.
+// ending draws the fate of a release's ticket.
 func ending(r *rand.Rand, m mode) (stays, yields, leavesFree bool) {
 	switch r.IntN(5) {
 	case 0:

@@ -20,8 +20,8 @@ var (
 	identifier  = regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
 )
 
-// A lemma is worth what its tests are worth: docs/lemmas.md says where each is, and which
-// planted bugs show that it can fail. Each lemma has the same parts and a name of its own.
+// A lemma is worth as much as its tests: docs/lemmas.md names them, and the planted bugs that show that they can fail.
+// Each lemma has the same parts and its own name.
 func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 	}
 }
 
-// Each patch is tied to lines, and whoever moves those has to look at it. Rules without a lemma, a
-// promise or a past are the business of golden cases, the simulation and the differential: ADR 58.
+// Each patch is tied to lines, so a change of these lines requires a look at the patch. For rules without a lemma, a
+// promise or a past, golden cases, the simulation and the differential are enough: ADR 58.
 func TestThereAreAtMost300Patches(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestThereAreAtMost300Patches(t *testing.T) {
 	assert.LessOrEqual(t, len(all), 300)
 }
 
-// docs/design.md says where to look. A file or a name that is gone leads its reader astray.
+// docs/design.md names places in the code. A missing file or name would mislead its reader.
 func TestTheDesignNamesFilesAndIdentifiersThatExist(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)

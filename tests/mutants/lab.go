@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// module is the path that the packages of the repository begin with.
+// module is the prefix of the paths of the repository's packages.
 const module = "github.com/quorumlock/quorumlock"
 
 // lab builds test binaries and runs them.
@@ -62,7 +62,7 @@ func findRoot() (string, error) {
 
 func (l *lab) close() { _ = os.RemoveAll(l.work) }
 
-// path returns where a file of mutant i goes.
+// path returns the path of a file of mutant i.
 func (l *lab) path(i int, what string) string {
 	return filepath.Join(l.work, fmt.Sprintf("%d.%s", i, what))
 }
@@ -89,9 +89,8 @@ func (l *lab) overlay(i int) error {
 	return os.WriteFile(l.path(i, "json"), overlay, 0o600)
 }
 
-// build compiles the tests of a package. Vet is left out: it would find some of
-// the bugs, and it is the tests that are on trial. Nobody debugs the binary, and it
-// runs once: without its symbols, and not optimised, it is made in half the time.
+// build compiles the tests of a package. Vet is left out, because it would find some of the bugs and the tests are on
+// trial. The binary runs once and is never debugged: without symbols and optimisation, it compiles in half the time.
 func (l *lab) build(ctx context.Context, pkg, binary string, flags ...string) error {
 	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=" + module + "/...=-N -l", "-o", binary}, flags...)
 	command := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
@@ -102,13 +101,13 @@ func (l *lab) build(ctx context.Context, pkg, binary string, flags ...string) er
 	return nil
 }
 
-// healthyBinary returns where the tests of a package are, without any bug.
+// healthyBinary returns the path of a package's tests without any bug.
 func (l *lab) healthyBinary(pkg string) string {
 	return filepath.Join(l.work, strings.ReplaceAll(pkg, "/", "-")+".test")
 }
 
-// make makes the binary of one mutant. A bug in a script, which is a text in the binary,
-// needs no build: it is planted there.
+// make makes the binary of one mutant. A script is a text in the binary, so a bug in it needs no build: it is planted
+// there.
 func (l *lab) make(ctx context.Context, i int, binary string) error {
 	m := &l.mutants[i]
 	if !strings.HasSuffix(m.file, ".lua") {
@@ -135,8 +134,8 @@ func (l *lab) make(ctx context.Context, i int, binary string) error {
 	return os.WriteFile(binary, bytes.Replace(healthy, script, planted, 1), 0o700) //nolint:gosec // G306: it is run
 }
 
-// fit gives a script a length: it takes text away from the comment that it begins with,
-// and no line, or adds space behind it.
+// fit gives a script a length. It removes text, but no line, from the comment at its beginning, or adds space at its
+// end.
 func fit(script []byte, length int) ([]byte, error) {
 	for i := 0; len(script) > length; {
 		rest := script[i:]
@@ -157,10 +156,10 @@ func (l *lab) test(ctx context.Context, pkg, binary, run string) (output string,
 		command := exec.CommandContext(ctx, binary,
 			"-test.run", run, "-test.v", "-test.failfast", "-test.timeout", "60s")
 		command.Dir = filepath.Join(l.root, pkg)
-		command.Env = append(os.Environ(), "QUORUMLOCK_NIGHTLY=1") // whole, see make test-nightly
+		command.Env = append(os.Environ(), "QUORUMLOCK_NIGHTLY=1") // complete, see make test-nightly
 		text, err := command.CombinedOutput()
-		// A process that another goroutine has forked has the binary open for writing until
-		// it runs its own.
+		// If another goroutine has forked a process, that process has the binary open for writing until it executes its
+		// own.
 		if !errors.Is(err, syscall.ETXTBSY) {
 			return string(text), err
 		}
@@ -168,7 +167,7 @@ func (l *lab) test(ctx context.Context, pkg, binary, run string) (output string,
 	}
 }
 
-// prepare runs the tests on trial without any bug: they have to pass.
+// prepare runs the tests on trial without any bug: they must pass.
 func (l *lab) prepare(ctx context.Context) error {
 	tests := map[string][]string{} // by package
 	for _, m := range l.mutants {
@@ -214,7 +213,7 @@ func (l *lab) healthy(ctx context.Context, pkg string, runs []string) error {
 	return nil
 }
 
-// verdict is what came of one mutant.
+// verdict is the result of one mutant.
 type verdict struct {
 	row
 	output string
@@ -267,15 +266,14 @@ var (
 	behind  = regexp.MustCompile(`panic: (?:Fail|Log) in goroutine after (\S+) has completed`)
 )
 
-// failed returns the first test that failed, and of its parts the one that
-// did; "" when none has.
+// failed returns the first failed test, or the part of it that failed; "" if none has.
 func failed(output string) string {
 	found := failure.FindAllStringSubmatch(output, -1)
 	if found == nil {
 		if hangs := hanging.FindStringSubmatch(output); hangs != nil {
 			return hangs[1] + " (hangs)"
 		}
-		if late := behind.FindStringSubmatch(output); late != nil { // what it was waiting for
+		if late := behind.FindStringSubmatch(output); late != nil { // the test that it was waiting for
 			return late[1]
 		}
 		return ""

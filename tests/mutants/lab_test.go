@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Found here and not only by make mutants, which takes minutes: a change of a
-// line that a patch names has to say what the bug looks like now.
+// This test finds stale patches, because make mutants takes minutes. A change of a line that a patch names must also
+// update the bug.
 func TestNoPatchIsStale(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestABadPatchIsRefusedByName(t *testing.T) {
 	}
 }
 
-// The text of a script has its place in the binary, and its lines their numbers.
+// A changed script must keep its length in the binary and the numbers of its lines.
 func TestAScriptWithABugIsAsLongAsOneWithout(t *testing.T) {
 	const script = "-- one\n--\n-- two\ncall()\n"
 	for planted, want := range map[string]string{
@@ -136,8 +136,7 @@ func TestOnlyAFailedTestCatchesAMutant(t *testing.T) {
 	}
 }
 
-// The whole way, with a bug in a file of the tests' own package and with one
-// that is none.
+// The whole way, with a bug in a file of the tests' own package and with a change that isn't a bug.
 func TestTheGateTellsACaughtMutantFromOneThatSurvives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds test binaries")

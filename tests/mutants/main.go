@@ -1,16 +1,13 @@
-// Command mutants plants known bugs, one at a time, and demands that the tests
-// catch each of them: make mutants. A test that cannot fail proves nothing, and
-// this is how it is known that ours can.
+// Command mutants plants known bugs, one at a time, and demands that the tests catch each of them: make mutants. A test
+// that cannot fail proves nothing, and this command shows that ours can.
 //
-// There are two kinds. Some lie in the simulation for good, as switches
-// (internal/sim). The others are patches of the production files, Go and Lua, below
-// patches/; they are applied in an overlay of the build and never in the tree. Each names
-// the tests that have to fail; they are also run without it, and have to pass. There are at most
-// 300 patches: docs/adr/0058-at-most-300-patches.md says which bugs are worth one.
+// There are two kinds. Some are permanent switches in the simulation (internal/sim). The others are patches of the
+// production files, Go and Lua, below patches/; they are applied in an overlay of the build and never in the tree. Each
+// names the tests that must fail; these also run without it, and must pass. There are at most 300 patches:
+// docs/adr/0058-at-most-300-patches.md defines which bugs are worth one.
 //
-// It prints a table, and ends with 1 unless every bug was caught. A patch whose lines are no
-// longer in its file is stale, and as bad as one that nobody catches: somebody has to look
-// at it.
+// It prints a table, and ends with 1 unless every bug was caught. A patch whose lines are no longer in its file is
+// stale. That is as bad as a patch that no test catches, and needs a repair by hand.
 package main
 
 import (
@@ -60,7 +57,7 @@ const caught = "caught"
 
 func (r row) print() { fmt.Printf("%-52s  %-36s  %-76s  %s\n", r.name, r.where, r.by, r.verdict) }
 
-// run judges every mutant that is wanted, and reports whether all were caught.
+// run judges every selected mutant, and reports whether all were caught.
 func run(ctx context.Context, only, in *regexp.Regexp, parallel int, verbose bool) (bool, error) {
 	began := time.Now()
 	root, err := findRoot()

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// A planted bug is a patch below tests/mutants/patches, in a directory that is named like the
-// file that it changes:
+// A planted bug is a patch below tests/mutants/patches, in a directory named like the file that it changes:
 //
 //	A reset is of one node.
 //
@@ -25,19 +24,19 @@ import (
 //	+		p.nodes = p.nodes.Without(i)
 //	 	}
 //
-// The lines without a sign and with a minus have to occur exactly once in the file; the line
-// numbers are for readers and for git apply. Why is the reason for which the patch is worth its
-// lines: docs/lemmas.md names it ("a lemma"), it breaks what README.md, doc.go or an assumption says
-// ("a promise"), or it was in the code and a commit mended it ("it happened, 160e762f").
+// The lines without a sign and with a minus must occur exactly once in the file; the line numbers are for readers and
+// for git apply. Why is the reason that the patch is worth its lines: docs/lemmas.md names it ("a lemma"), it breaks a
+// sentence of README.md, of doc.go or of an assumption ("a promise"), or it was in the code and a commit repaired it
+// ("it happened, 160e762f").
 
 // mutant is one planted bug.
 type mutant struct {
 	name  string // a sentence without its full stop
 	patch string // path below the root of the repository
-	file  string // that it changes, below the root
+	file  string // the changed file, below the root
 	why   string // why it stays
 	hunks []hunk
-	pkg   string // directory of the tests that have to fail, below the root
+	pkg   string // directory of the tests that must fail, below the root
 	run   string // expression for -test.run
 }
 

@@ -1,4 +1,4 @@
-// Package release shows that the modules can be installed as they would be tagged.
+// Package release shows that the modules can be installed in the form in which they would be tagged.
 package release
 
 import (
@@ -22,11 +22,11 @@ import (
 
 const root = "../.."
 
-// unpublished are the directories whose modules nobody imports: they are not tagged.
+// unpublished are the directories whose modules are not tagged, because no other module imports them.
 var unpublished = []string{"benchmarks", "examples", "interop", "tests"}
 
-// Users outside the checkout get each module alone, and install the command, from a module proxy that has
-// the checkout's files under the version that the modules require of each other.
+// Users outside the checkout get each module alone, and install the command, from a module proxy. The proxy has the
+// checkout's files under the version that the modules require of each other.
 func TestModulesInstallFromAProxy(t *testing.T) {
 	if os.Getenv("QUORUMLOCK_NIGHTLY") == "" {
 		t.Skip("make test-nightly and make release run it: it compiles each module once more, for 1 to 2 min")
@@ -37,8 +37,8 @@ func TestModulesInstallFromAProxy(t *testing.T) {
 	for _, m := range modules {
 		m.serve(t, proxy, version)
 	}
-	// The modules that this machine has already are not fetched again. The go.sum files of the checkout
-	// guard their versions, so that the test needs no checksum database, and no network.
+	// Modules that this machine already has are not fetched again. The go.sum files of the checkout guard their
+	// versions, so the test needs no checksum database and no network.
 	known := filepath.Join(output(t, "go", "env", "GOMODCACHE"), "cache", "download")
 	env := append(os.Environ(), "GOBIN="+programs, "GOENV=off", "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE="+cache,
 		"GOCACHE="+output(t, "go", "env", "GOCACHE"), "GONOSUMDB=*", "GOPRIVATE=", "GONOPROXY=",
@@ -61,7 +61,7 @@ func TestModulesInstallFromAProxy(t *testing.T) {
 			}
 			u.run("go", get...)
 			u.run("go", "build", "-o", os.DevNull, ".")
-			// Go looks for the newest version of what a module imports and does not require.
+			// For an import that go.mod does not require, Go takes the newest version.
 			for _, r := range parse(t, filepath.Join(u.dir, "go.mod")).Require {
 				assert.True(t, r.Mod.Path == m.name() || m.requires(r.Mod.Path), "go.mod of %s does not require %s", m.name(), r.Mod.Path)
 			}
@@ -139,7 +139,7 @@ func required(t *testing.T, modules []*published) (version string) {
 	return version
 }
 
-// packages returns what users import of the module.
+// packages returns the import paths that users may import from the module.
 func (m *published) packages(t *testing.T) (imports []string) {
 	t.Helper()
 	for _, name := range m.files {
@@ -155,7 +155,7 @@ func (m *published) packages(t *testing.T) (imports []string) {
 	return imports
 }
 
-// serve writes what a module proxy answers about the module.
+// serve writes a module proxy's answers about the module.
 func (m *published) serve(t *testing.T, proxy, version string) {
 	t.Helper()
 	dir := filepath.Join(proxy, m.name(), "@v")

@@ -18,11 +18,11 @@ import (
 // event is a line of go test -json.
 type event struct{ Action, Package, Test, Output string }
 
-// message is what testing prints for t.Skip: the file, the line and the reason.
+// message matches the output of t.Skip: the file, the line and the reason.
 var message = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 
-// count adds the skipped tests of one file to the reasons. The reason of a test is the last message that it printed, up to
-// the target that runs it.
+// count adds the skipped tests of one file to the reasons. The reason of a test is the last message that it printed,
+// cut after the target that runs it.
 func count(from io.Reader, reasons map[string]int) error {
 	said := map[event]string{}
 	lines := bufio.NewReader(from)
@@ -55,7 +55,7 @@ func count(from io.Reader, reasons map[string]int) error {
 	}
 }
 
-// summary is one line: the number of skipped tests, and the reasons with the most tests first.
+// summary returns one line: the number of skipped tests, and the reasons, most frequent first.
 func summary(reasons map[string]int) string {
 	total := 0
 	var parts []string

@@ -1,6 +1,6 @@
-// Package telemetry asserts that a real Collector and a real Prometheus get from
-// examples/tracing what the documentation promises. make traces and make metrics name the
-// programs; without them only the judges are tested, on recorded answers.
+// Package telemetry asserts that a real Collector and a real Prometheus get from examples/tracing what the
+// documentation promises. make traces and make metrics name the programs. Without them only the checks are tested, on
+// recorded answers.
 package telemetry
 
 import (
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// start starts a program with a configuration in a file of its own. The end of the test ends
-// the program: by SIGTERM, and after 10 s by SIGKILL.
+// start starts a program with its own configuration file. At the end of the test it ends the program, by SIGTERM, and
+// after 10 s by SIGKILL.
 func start(t *testing.T, config, program string, args ...string) {
 	t.Helper()
 	if program == "" {
@@ -55,7 +55,7 @@ func start(t *testing.T, config, program string, args ...string) {
 	})
 }
 
-// freeAddr returns an address of the loopback interface on which nobody listens.
+// freeAddr returns an address of the loopback interface on which no process listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorded is what a Collector sent in a run of the example, an export in each line.
+// recorded is the output of a Collector in a run of the example, one export a line.
 const recorded = "testdata/exports.json"
 
 var record = flag.Bool("record", false, "write what the Collector sends to "+recorded)
@@ -147,7 +147,7 @@ func (s *span) set(key string, value any) {
 
 func (s *span) length() time.Duration { return time.Duration(s.EndTimeUnixNano - s.StartTimeUnixNano) }
 
-// read returns the spans of the exports, in the order of their begin.
+// read returns the spans of the exports, in the order of their start.
 func read(t require.TestingT, exports []byte) (spans []*span) {
 	for line := range bytes.Lines(exports) {
 		var export struct {

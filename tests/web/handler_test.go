@@ -146,7 +146,7 @@ func stream(t *testing.T, ctx context.Context, url string) <-chan event {
 	return events
 }
 
-// next returns the next event of a kind, which has to come in time, or the zero event at the end of the stream.
+// next returns the next event of a kind, which must come in time, or the zero event at the end of the stream.
 func next(t *testing.T, events <-chan event, kind string) event {
 	t.Helper()
 	for late := time.After(patience); ; {
@@ -192,8 +192,8 @@ func TestAStreamOutlivesTheTimeoutsOfItsServerAndNotItsManager(t *testing.T) {
 	assert.Equal(t, "closed", next(t, after, "closed").kind)
 }
 
-// sent is an answer whose parts are sent by Flush alone. An http.Server also sends when 4 kB are there, so over it an
-// event would come some seconds late.
+// sent is an answer that sends its parts only at Flush. An http.Server also sends when it has 4 kB, so over it an event
+// would come some seconds late.
 type sent struct {
 	http.ResponseWriter
 	unsent strings.Builder
@@ -268,8 +268,8 @@ func TestAStreamEndsWithItsRequestAndThereAreAtMost64(t *testing.T) {
 	stop()
 }
 
-// counted counts, for each list of words, the script calls that have all of them among their arguments, of all nodes. A
-// Manager's own checks read as well, but no lock.
+// counted counts, for each list of words, the script calls to all nodes that have all of these words among their
+// arguments. A Manager's own checks also read, but not locks.
 func counted(c *quorumlocktest.Cluster, words ...string) map[string]*atomic.Int64 {
 	counts := map[string]*atomic.Int64{}
 	for _, w := range words {

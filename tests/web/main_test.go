@@ -1,5 +1,5 @@
-// Package web looks at the page of package web in a real headless Chromium: what an operator reads, what texts of
-// others do to it, and whether it comes back. make web installs Chromium and names it; without it only the handler is
+// Package web looks at the page of package web in a real headless Chromium: the text that an operator reads, the effect
+// of hostile texts, and the reconnection. make web installs Chromium and names it; without it only the handler is
 // tested.
 package web
 
@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is for what has to happen on a machine that stands still for seconds.
+// patience is the limit for required events on a machine that stands still for seconds.
 const patience = time.Minute
 
 var (
@@ -27,7 +27,7 @@ var (
 	picture  = flag.String("picture", "", "the `file` that gets a screenshot")
 )
 
-// browser is the one that all tests share; each has a tab of its own.
+// browser is shared by all tests; each has its own tab.
 var browser struct {
 	once sync.Once
 	ctx  context.Context
@@ -78,10 +78,10 @@ type tab struct {
 	ctx context.Context
 
 	mu     sync.Mutex
-	errors []string // of the console: exceptions, and what the policy of the page has refused
+	errors []string // of the console: exceptions, and refusals by the page's policy
 }
 
-// open opens a page, in a window of that size.
+// open opens a page, in a window of this size.
 func open(t *testing.T, url string, width, height int64) *tab {
 	t.Helper()
 	browser.once.Do(start)
@@ -123,7 +123,7 @@ func eval[T any](p *tab, script string) T {
 	return v
 }
 
-// text returns what a person reads in an element.
+// text returns the visible text of an element.
 func (p *tab) text(selector string) string {
 	p.t.Helper()
 	return strings.Join(strings.Fields(eval[string](p, fmt.Sprintf(`(e => e?.checkVisibility() ? e.innerText : '')(document.querySelector(%q))`, selector))), " ")

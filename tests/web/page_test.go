@@ -75,7 +75,7 @@ func TestAnOperatorFindsTheHolderOfANameThatHangs(t *testing.T) {
 	p.quiet()
 }
 
-// hostile are names and labels of others.
+// hostile are foreign names and labels.
 var hostile = []string{
 	`<script>window.harmed=1</script>`, `"><img src=x onerror=window.harmed=1>`, `'-window.harmed=1-'`, `</td></table><h1>owned</h1>`,
 	`javascript:window.harmed=1`, `{{constructor.constructor("window.harmed=1")()}}`, "\u202egnp.exe\u2066", "a\x00b\x1b[2J\nc\r\u2028d",
@@ -210,7 +210,7 @@ func TestThePictureOfTheDocuments(t *testing.T) {
 	at := night(t)
 	p := open(t, at+"#name=reports%2Fdaily", 1000, 1320)
 	p.eventually("#name-text", "wait")
-	time.Sleep(12 * time.Second) // so that the times are no zeros
+	time.Sleep(12 * time.Second) // so that the times are not zero
 	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(*picture, png, 0o644))

@@ -52,7 +52,7 @@ func wait(t *testing.T, m *quorumlock.Manager, name string, opts ...quorumlock.A
 	t.Cleanup(func() { stop(); <-done })
 }
 
-// crowd has 9 readers wait for "crowd", and a stranger who has written that into its queue.
+// crowd has 9 readers wait for "crowd", and adds a forged entry with a text to its queue.
 func crowd(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager, text string) {
 	t.Helper()
 	acquire(t, background, m, "crowd")
@@ -70,7 +70,7 @@ func crowd(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager, text 
 	}, patience, 10*time.Millisecond)
 }
 
-// serve serves the page of a Manager below a prefix, on an address of its own or on that one, and returns its URL.
+// serve serves the page of a Manager below a prefix, on the given address or a free one, and returns its URL.
 func serve(t *testing.T, h http.Handler, addr string) (url string, server *http.Server) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
@@ -84,7 +84,7 @@ func serve(t *testing.T, h http.Handler, addr string) (url string, server *http.
 	return "http://" + listener.Addr().String() + "/debug/locks/", server
 }
 
-// handler is the page with links to traces.
+// handler returns the page with links to traces.
 func handler(t *testing.T, m *quorumlock.Manager) http.Handler {
 	t.Helper()
 	link, err := web.TraceLink("https://jaeger.example/trace/{trace}?uiFind={span}")
@@ -92,7 +92,7 @@ func handler(t *testing.T, m *quorumlock.Manager) http.Handler {
 	return web.Handler(m, link)
 }
 
-// night is what an operator finds: billing-1 and billing-2 hold, wait, and one node of three is down.
+// night is a scene for an operator: billing-1 and billing-2 hold, wait, and one node of three is down.
 func night(t *testing.T) (url string) {
 	t.Helper()
 	c := quorumlocktest.Start(t, 3)
