@@ -116,12 +116,12 @@ type call struct {
 	alone    bool // it waits, and not behind others of this process
 	campaign campaign.Campaign
 	place    *queue.Place     // nil before it waits behind others
-	lease    *Lease           // that the campaign opens
+	lease    *Lease           // opened by the campaign
 	last     error            // of the last completed attempt; nil for none
 	delays   *campaign.Delays // nil before the first wait
 }
 
-// run runs a call until it has its lease or gives up. Close waits for it, and for no span processor.
+// run runs a call until it has its lease or gives up. Close waits for it, but not for span processors.
 func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Lease, err error) {
 	m := c.m
 	if !m.enter() {
@@ -179,7 +179,8 @@ func (c *call) contend() (*Lease, error) {
 	}
 }
 
-// stepBack lets the other callers of this process go first, once it has met contention. It returns as queueUp does.
+// stepBack lets the other callers of this process go first, once it has met contention. It returns what queueUp
+// returns.
 func (c *call) stepBack() (*Lease, error) {
 	if !c.shard.campaigns.Contended() {
 		return nil, nil
@@ -280,8 +281,7 @@ func (c *call) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 // Abandon implements queue.Caller.
 func (c *call) Abandon(lease hold.Tenant) { (*Lease)(lease.(*tenant)).abandon() }
 
-// failed records why an attempt has failed. An attempt that was cut short says nothing: the one
-// before names the cause.
+// failed records why an attempt has failed. After an attempt that was cut short, the cause of the one before remains.
 func (c *call) failed(f *campaign.Failure) {
 	if f.Reason == campaign.CutShort {
 		return
@@ -308,7 +308,7 @@ func (c *call) failure(f *campaign.Failure) error {
 	return err
 }
 
-// goesOn ends a failed attempt. It reports whether another one follows, which may be of use.
+// goesOn ends a failed attempt. It reports whether another attempt follows, and could succeed.
 func (c *call) goesOn(f *campaign.Failure) bool {
 	delay, stop := c.poll()
 	over := stop || c.campaign.Wait.Err() != nil || c.m.life.ending() || c.last == nil

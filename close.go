@@ -37,7 +37,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	for _, sh := range m.shards {
 		sh.dog.End()
 	}
-	inTime := await(ctx, drained(&m.life.calls)) // only now: before, a function may begin under a lease
+	inTime := await(ctx, drained(&m.life.calls)) // only now: earlier, a function could still begin under a lease
 	deserted := 0
 	for _, sh := range m.shards {
 		deserted += sh.dog.Desert()
@@ -46,13 +46,13 @@ func (m *Manager) Close(ctx context.Context) error {
 		m.reporter.Warn("Manager closed while functions ran under leases: their locks stay held until they expire; return when the context ends, or give Close more time", "leases", deserted)
 	}
 	for _, sh := range m.shards {
-		sh.dog.Stop() // it calls no code of a user, and nothing that waits
+		sh.dog.Stop() // it calls no user's code, and nothing that waits
 		sh.queues.Stop()
 		sh.observers.Close()
 	}
 	inTime = m.closeNodes(ctx, used) && inTime
 	m.events.Close()
-	m.reporter.Stop() // last: what still reports belongs to calls that hang
+	m.reporter.Stop() // last: only calls that hang still report
 	inTime = await(ctx, m.reporter.Done()) && inTime
 	if !inTime && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -108,7 +108,7 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 const minCloseWait = 100 * time.Millisecond
 
 // drained returns a channel that is closed when nothing in the group is left, for a wait that can end early. The
-// goroutine that waits stays until then.
+// waiting goroutine stays until then.
 func drained(group *sync.WaitGroup) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {

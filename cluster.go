@@ -56,7 +56,7 @@ func NewCluster(ctx context.Context, o rueidis.ClientOption, opts ...Option) (*M
 	return opened(ctx, m)
 }
 
-// leastSeeds is how many nodes of a cluster a client lists: with fewer, one that is cut off has a majority or a veto.
+// leastSeeds is the smallest number of seeds: with fewer, a single node that is cut off has a majority or a veto.
 const leastSeeds = 3
 
 // fewSeeds returns the error of a list of seeds that is too short.

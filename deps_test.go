@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is compiled into a user's binary is a promise: rueidis, backoff, the OpenTelemetry
-// API, and what these need. A package that is new here needs a reason in the commit.
+// The packages in a user's binary are a promise: rueidis, backoff, the OpenTelemetry API, and their dependencies. A new
+// package needs a reason in the commit.
 func TestAUsersBinaryHasNoOtherPackages(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".")
-	list.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64") // others need other packages of x/sys
+	list.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64") // other platforms need other packages of x/sys
 	out, err := list.Output()
 	require.NoError(t, err)
 	var others []string

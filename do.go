@@ -81,7 +81,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 			return errs.Ended(ctx, ofFunction(err), "leadership of "+strconv.Quote(name)+" ended")
 		case lost == nil:
 			return ofFunction(err)
-		case m.life.ending(): // Close ended the term, and the next Acquire says so
+		case m.life.ending(): // Close ended the term, and the next Acquire returns ErrClosed
 			continue
 		case err != nil && !errors.Is(err, lost) && !errors.Is(err, context.Canceled): // that would repeat the loss, which is logged
 			m.reporter.Warn("the function of Lead failed after the loss of its lease; Lead waits for the next one", "name", name, "token", l.Token(), "owner", l.Owner(), "error", err)
@@ -116,7 +116,7 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 	return nil
 }
 
-// A tenure is what a function runs under: a *Lease, or *Leases.
+// A tenure is the lease or the leases that a function runs under: a *Lease, or *Leases.
 type tenure interface {
 	leases() []*Lease
 	WithContext(ctx context.Context) (context.Context, context.CancelFunc)

@@ -22,7 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A user who copies a program from the first page gets one that was compiled: it stands in an example.
+// Users copy programs from the first page, so each stands in an example and is compiled.
 func TestSnippetsOfTheFirstPageAreCompiled(t *testing.T) {
 	var compiled strings.Builder
 	require.NoError(t, filepath.WalkDir("examples", func(path string, _ fs.DirEntry, err error) error {
@@ -42,7 +42,7 @@ func TestSnippetsOfTheFirstPageAreCompiled(t *testing.T) {
 	}
 }
 
-// Each call of the first page's table has an example, which pkg.go.dev shows beside it.
+// Each call of the first page's table has an example, which pkg.go.dev shows next to it.
 func TestEachCallOfTheFirstPageHasAnExample(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestEachCallOfTheFirstPageHasAnExample(t *testing.T) {
 	assert.Greater(t, calls, 10)
 }
 
-// A test of adapters/goredis counts the connections on a server, and these pages say the number.
+// A test of adapters/goredis counts the connections on a server, and these pages name the number.
 func TestThePagesNameTheConnectionsOfAManager(t *testing.T) {
 	for _, page := range []string{"README.md", "docs/reference.md", "docs/migrating.md", "adapters/goredis/doc.go"} {
 		text, err := os.ReadFile(page)
@@ -72,8 +72,8 @@ func TestThePagesNameTheConnectionsOfAManager(t *testing.T) {
 	}
 }
 
-// Pictures have colours for light and dark pages, and a title and a description for screen readers.
-// No text is cut off, and no line crosses a text. Nothing is used that some renderers do not know.
+// Pictures have colours for light and dark pages, and a title and a description for screen readers. No text is cut off,
+// and no line crosses a text. They use nothing that some renderers lack.
 func TestPicturesAreForEveryReader(t *testing.T) {
 	pictures := 0
 	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
@@ -173,9 +173,9 @@ func (l line) crosses(b box) bool {
 	return from < to
 }
 
-// font is what a style sheet says about a class, or about all texts.
+// font is the font that a style sheet sets for a class, or for all texts.
 type font struct {
-	size        float64 // 0 if it does not say
+	size        float64 // 0 if it is not set
 	bold, fixed bool
 }
 
@@ -195,8 +195,7 @@ func fontsOf(picture []byte) map[string]font {
 	return fonts
 }
 
-// drawing is what the test knows about a picture: its size, its texts by about the width of their font, and
-// its straight lines.
+// drawing is a picture as the test sees it: its size, its texts with estimated widths, and its straight lines.
 type drawing struct {
 	fonts map[string]font
 	page  box
@@ -237,7 +236,7 @@ func (d *drawing) add(t *testing.T, decoder *xml.Decoder, element xml.StartEleme
 	}
 }
 
-// text adds a text, by the usual widths of characters as parts of the height of their font.
+// text adds a text. Its width follows from the usual ratios of a character's width to the height of the font.
 func (d *drawing) text(text string, attr map[string]string, number map[string]float64) {
 	const charWidth, boldWidth, fixedWidth, charHeight = 0.517, 0.55, 0.602, 0.75
 	f := font{size: 12}
@@ -292,7 +291,7 @@ func (d *drawing) path(commands string) {
 	}
 }
 
-// points returns where a command of a path leads from a point.
+// points returns the points to which a command of a path leads from a point.
 func points(command string, numbers []float64, x, y float64) (to [][2]float64) {
 	for len(numbers) > 0 {
 		var base [2]float64
@@ -316,7 +315,7 @@ func points(command string, numbers []float64, x, y float64) (to [][2]float64) {
 	return to
 }
 
-// pages are the documents, but for decisions, which say what was true then.
+// pages calls read with each document, except for decisions, which describe the state of their time.
 func pages(t *testing.T, read func(path, text string)) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -332,7 +331,7 @@ func pages(t *testing.T, read func(path, text string)) {
 	}))
 }
 
-// A link leads to a file that is there, and to a heading that is in it.
+// A link leads to an existing file and to an existing heading in it.
 func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	code, link := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`"), regexp.MustCompile(`\]\(([^)\s#]*)(#[^)\s]*)?\)`)
 	pages(t, func(path, text string) {
@@ -355,8 +354,7 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	})
 }
 
-// Errors and comments name a page and a heading of it. Both are there.
-// One constant says which servers may vote: the library refuses others, and doctor fails them.
+// One constant decides which servers may vote: the library refuses others, and doctor fails them.
 func TestThePagesNameTheOldestServer(t *testing.T) {
 	for page, text := range map[string]string{
 		"README.md": "Redis " + wire.OldestServer + "+ or Valkey", "docs/setup.md": "Use Redis " + wire.OldestServer + " or later, or Valkey",
@@ -369,6 +367,7 @@ func TestThePagesNameTheOldestServer(t *testing.T) {
 	}
 }
 
+// Errors and comments name a page and a heading of it. Both exist.
 func TestPagesThatTheCodeNamesAreThere(t *testing.T) {
 	named := regexp.MustCompile(`\bdocs/[a-z/-]+\.md(#[a-z0-9-]+)?`)
 	found := 0
@@ -391,7 +390,7 @@ func TestPagesThatTheCodeNamesAreThere(t *testing.T) {
 	assert.Positive(t, found)
 }
 
-// anchors are those that GitHub makes of the headings.
+// anchors returns the anchors that GitHub makes from the headings.
 func anchors(text string) (all []string) {
 	heading, dropped := regexp.MustCompile("(?m)^#+ (.*)$"), regexp.MustCompile("[^a-z0-9 _-]")
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {

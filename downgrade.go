@@ -42,7 +42,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	ctx, cancel := pastRelease(ctx)
 	defer cancel()
 	reader, err := (*Lease)(nil), error(nil)
-	if ctx.Err() != nil { // an answer may be faster than what watches ctx
+	if ctx.Err() != nil { // an answer may be faster than the watcher of ctx
 		err = errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(l.Name()))
 	} else {
 		reader, err = l.askShared(ctx)

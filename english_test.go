@@ -72,7 +72,8 @@ func TestTranslatedPhrasesAreFound(t *testing.T) {
 // read are the directories with what users read: on pkg.go.dev, in errors, in logs and in the command's output.
 var read = []string{".", "election", "spread", "web", "adapters", "quorumlocktest", "fence", "cmd", "examples"}
 
-// sources calls see with each file of a directory and those below, without tests. Of the root it takes no directories.
+// sources calls see with each file of a directory and its subdirectories, except for tests. In the root it skips
+// subdirectories.
 func sources(t *testing.T, dir string, see func(path string, set *token.FileSet, file *ast.File)) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -115,7 +116,7 @@ func TestTheCodeSpeaksPlainly(t *testing.T) {
 	}
 }
 
-// pkg.go.dev shows these comments. An example beside a comment carries a part of what the reader needs.
+// pkg.go.dev shows these comments. An example next to a comment has a part of the information.
 func TestDocCommentsAreShort(t *testing.T) {
 	const most, mostWithExample, mostOfThePackage = 120, 200, 1000
 	for _, dir := range []string{".", "election", "spread", "web", "adapters", "quorumlocktest"} {
@@ -196,7 +197,7 @@ func receiver(f *ast.FuncDecl) string {
 	return types.ExprString(of) + "_"
 }
 
-// Who reads an error or a log line has no copy of the repository at hand.
+// The reader of an error or a log line has no copy of the repository at hand.
 func TestPagesInMessagesHaveAFullAddress(t *testing.T) {
 	const repository = "https://github.com/quorumlock/quorumlock/blob/main/"
 	page := regexp.MustCompile(`\S*\bdocs/[a-z/-]+\.md`)

@@ -34,12 +34,12 @@ var (
 	ErrInvalid = errors.New("quorumlock: invalid")
 )
 
-// errNilContext and errNilFunction refuse what would panic far from its cause.
+// errNilContext and errNilFunction refuse arguments that would panic far from their cause.
 func errNilContext() error {
 	return &InvalidError{What: "context", Bound: "must not be nil", Fix: "pass context.Background() where nothing ends the call"}
 }
 
-// withoutPrefix returns the text of an error of this package for the middle of another one.
+// withoutPrefix returns the text of an error of this package for use inside another text.
 func withoutPrefix(err error) string { return strings.TrimPrefix(err.Error(), "quorumlock: ") }
 
 func errNilFunction() error {
@@ -197,7 +197,7 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// counted says what Got counts. A node may answer, and not grant or confirm.
+// counted describes what Got counts: a node may answer without granting or confirming.
 func (e *QuorumError) counted() string {
 	switch e.Op {
 	case "acquire":
@@ -272,8 +272,8 @@ func (e *NodeError) Error() string {
 	return fmt.Sprintf("node %d (%s): %s", e.Node, e.Addr, oneLine(fmt.Sprint(e.Err)))
 }
 
-// oneLine escapes what could break a line or move a terminal's cursor: a server, or what
-// answers in its place, may put anything into the text of an error.
+// oneLine escapes characters that could break a line or move a terminal's cursor: a server, or a program in its place,
+// may put anything into the text of an error.
 func oneLine(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return text

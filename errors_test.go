@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// An error is its sentinel, and what it wraps, and nothing else.
+// An error is its sentinel and the errors that it wraps, and nothing else.
 func TestErrorsIsAndAsFindTheSameInEachError(t *testing.T) {
 	node := &quorumlock.NodeError{Node: 1, Addr: "b:6379", Err: fmt.Errorf("read: %w", io.ErrUnexpectedEOF)}
 	nodes := []*quorumlock.NodeError{node}

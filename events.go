@@ -116,7 +116,7 @@ func ofTypes(types []Event) func(Event) bool {
 	var set eventKinds
 	for _, e := range types {
 		switch e.(type) {
-		case Acquired, Renewed, AtRisk, Lost, Released, NodeChanged: // and no struct of a user that embeds one, which may be nil
+		case Acquired, Renewed, AtRisk, Lost, Released, NodeChanged: // but not a user's struct that embeds one, which may be nil
 			set |= e.kind()
 		}
 	}
@@ -185,7 +185,7 @@ const (
 	LostMissing LostReason = "lost by the nodes: too few of them still hold this lease"
 )
 
-// slugs are the reasons as JSON, metrics and spans have them.
+// slugs are the words for the reasons in JSON, metrics and spans.
 var slugs = map[LostReason]string{
 	LostExpired: "expired", LostRevoked: "revoked", LostSuspended: "suspended", LostMaxHold: "max_hold", LostTaken: "taken", LostMissing: "missing",
 }
@@ -231,7 +231,7 @@ func (s *Subscription) Dropped() uint64 { return s.of.Dropped() }
 // Close ends the subscription. It is idempotent and safe for concurrent use.
 func (s *Subscription) Close() { s.of.Close() }
 
-// weight says which events give way to others.
+// weight decides which events give way to others.
 func weight(e Event) bus.Weight {
 	switch e.(type) {
 	case Lost:

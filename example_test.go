@@ -59,8 +59,8 @@ func ExampleLease_Lost() {
 	}
 }
 
-// Two servers, and a master set behind three Sentinels as the third node. TLS and credentials
-// of the Sentinels are apart from the master's.
+// Two servers, and a master set behind three Sentinels as the third node. The Sentinels have their own TLS and
+// credentials.
 func ExampleSentinel() {
 	ctx := context.Background()
 	group := quorumlock.Sentinel("mymaster", "sentinel-a:26379", "sentinel-b:26379", "sentinel-c:26379")
@@ -68,7 +68,7 @@ func ExampleSentinel() {
 	group.Sentinel.Username, group.Sentinel.Password = "reader", "of-the-sentinels"
 	m, err := quorumlock.New(ctx, append(quorumlock.Addrs("redis-a:6379", "redis-b:6379"), group),
 		quorumlock.WithTTL(10*time.Second),
-		quorumlock.WithFailover(5*time.Second),      // leases go on for so long without the Sentinels
+		quorumlock.WithFailover(5*time.Second),      // leases continue for this long without the Sentinels
 		quorumlock.WithRestartGuard(15*time.Second)) // TTL + lock delay + window, on every client
 	if err != nil {
 		log.Fatal(err)
@@ -139,7 +139,7 @@ func ExampleManager_Lead() {
 	defer stop()
 	var m *quorumlock.Manager // from New
 	err := m.Lead(ctx, "scheduler", func(ctx context.Context, l *quorumlock.Lease) error {
-		<-ctx.Done() // the term is over: the lease was lost, or the service is stopping
+		<-ctx.Done() // the term has ended: the lease was lost, or the service is stopping
 		return nil
 	})
 	log.Print("no longer a candidate: ", err)
@@ -155,7 +155,7 @@ func ExampleShared() {
 	}
 }
 
-// Four encoders at a time, wherever they run. Each has a number of its own.
+// Four encoders at a time, wherever they run. Each has its own number.
 func ExamplePermits() {
 	ctx := context.Background()
 	var m *quorumlock.Manager // from New
@@ -203,11 +203,11 @@ func ExampleManager_Acquire() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = lease.Release(ctx) }() // ErrLost: somebody else may have had it
+	defer func() { _ = lease.Release(ctx) }() // ErrLost: another client may have had it
 	step(lease.Context(), true, lease.Token())
 }
 
-// A follower sends its writes to whoever leads.
+// A follower sends its writes to the current leader.
 func ExampleManager_Observe() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()              // ends the channel
@@ -229,7 +229,7 @@ func ExampleManager_Observe() {
 	}
 }
 
-// A transfer needs both accounts. Whatever order the callers name them in, none waits for another for ever.
+// A transfer needs both accounts. Callers may name them in any order, and never deadlock.
 func ExampleManager_DoAll() {
 	ctx := context.Background()
 	var m *quorumlock.Manager // from New
@@ -260,14 +260,14 @@ func ExampleManager_AcquireAll() {
 func ExampleLease_Detach() {
 	ctx := context.Background()
 	var lease *quorumlock.Lease                      // from Acquire
-	handle, err := lease.Detach(ctx, 30*time.Second) // nobody else gets the name for so long
+	handle, err := lease.Detach(ctx, 30*time.Second) // no other client gets the name for this long
 	if err != nil {
 		log.Fatal(err) // ErrLost: there is nothing to hand over
 	}
 	fmt.Println(handle) // a string: write it where the next process reads it
 }
 
-// The next process goes on with the lease, and with a larger token.
+// The next process continues with the lease, and with a larger token.
 func ExampleManager_Resume() {
 	ctx := context.Background()
 	var m *quorumlock.Manager    // from New
@@ -293,7 +293,7 @@ func ExampleManager_AskRelease() {
 	}
 }
 
-// A holder that hangs loses its lease, and nobody is granted the name before that lease is over.
+// A holder that hangs loses its lease. No client is granted the name before that lease has ended.
 func ExampleManager_Revoke() {
 	ctx := context.Background()
 	var m *quorumlock.Manager // from New
@@ -310,7 +310,7 @@ func ExampleManager_Inspect() {
 	var m *quorumlock.Manager // from New
 	s, err := m.Inspect(ctx, "scheduler")
 	if err != nil {
-		log.Fatal(err) // ErrNoQuorum: s has what the others say
+		log.Fatal(err) // ErrNoQuorum: s has the answers of the other nodes
 	}
 	if s.Held {
 		fmt.Println(s.Holder.Label, "since", s.Holder.Since, "and", s.Waiters, "wait")
@@ -335,7 +335,7 @@ func ExampleManager_InspectAll() {
 	var m *quorumlock.Manager // from New
 	for s, err := range m.InspectAll(ctx, []string{"shard/1", "shard/2", "shard/3"}) {
 		if err != nil {
-			log.Fatal(err) // the states that come after it are not known
+			log.Fatal(err) // the states after it are not known
 		}
 		fmt.Println(s.Name, s.Held, s.Holder.Label)
 	}

@@ -18,8 +18,8 @@ import (
 
 var rewriteFeatures = flag.Bool("rewrite", false, "write the files of each feature into testdata/features.txt, if the code says others")
 
-// kindFiles is how many production files have each kind of lock: the true number, so that it only goes
-// down. 8 are enough: the option, the operation and its room in Lua, the decision, the kind in campaign.
+// kindFiles is how many production files mention each kind of lock: the exact number, so that it can only go down. 8
+// are enough: the option, the operation and its room in Lua, the decision, the kind in campaign.
 var kindFiles = map[string]int{
 	"shared lease":   37,
 	"permit":         17,
@@ -32,7 +32,7 @@ var notProduction = []string{"internal/sim", "internal/redistest", "internal/tes
 // onTheAPI are rooms made from the public API: a change of a feature changes them no more than any user's program.
 var onTheAPI = []string{"spread", "spread/internal/balance", "web"}
 
-// Where a feature is changed, each of its files is looked at. The list is made by machine, so it is whole.
+// A change of a feature needs a look at each of its files. The list is generated, so it is complete.
 func TestTheListHasTheFilesOfEachFeature(t *testing.T) {
 	const list = "testdata/features.txt"
 	text, err := os.ReadFile(list)
@@ -64,7 +64,7 @@ func TestTheListHasTheFilesOfEachFeature(t *testing.T) {
 	}
 }
 
-// filesWith returns the files in which one of the words stands, in part of a name.
+// filesWith returns the files that have one of the words in part of a name.
 func filesWith(source map[string][]string, words []string) (files []string) {
 	word := regexp.MustCompile(strings.Join(words, "|"))
 	for file, names := range source {
@@ -76,8 +76,8 @@ func filesWith(source map[string][]string, words []string) (files []string) {
 	return files
 }
 
-// productionSource returns the names in each production file: identifiers, and texts of one word, such as the
-// name of an operation. Comments and sentences do not count.
+// productionSource returns the names in each production file: identifiers, and texts of one word, such as the name of
+// an operation. Comments and sentences do not count.
 func productionSource(t *testing.T) map[string][]string {
 	t.Helper()
 	source := map[string][]string{}

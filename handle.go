@@ -55,7 +55,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	pending.Wait(ctx, l.lock.Terms().Timeout)
 	err = enough(ctx, l.shard().ensemble, "detach", l.Name(), pending)
 	if err == nil && pending.Got < l.shard().ensemble.Size() && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrReleased) {
-		err = errs.Ended(ctx, nil, "quorumlock: detach "+strconv.Quote(l.Name())) // a node may mark the lock when the handle has been used
+		err = errs.Ended(ctx, nil, "quorumlock: detach "+strconv.Quote(l.Name())) // a node may mark the lock after the handle has been used
 	}
 	if err != nil {
 		l.lock.DeleteKeys(left)

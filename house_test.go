@@ -23,24 +23,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These bounds say how much a reader has to hold in mind at once. A circle is a set of files that
-// all refer to each other, directly or through others, so none of them can be read alone. Methods and
-// fields are not counted: such a bound made functions of methods, and no type smaller.
+// These bounds limit how much a reader must keep in mind at once. A circle is a set of files that all refer to each
+// other, directly or through others, so none of them can be read alone. Methods and fields are not counted: such a
+// bound turned methods into functions, and made no type smaller.
 const (
 	mostFilesInACircle = 3
 	mostFunctionLines  = 60
 	mostFileLines      = 400
 )
 
-// notYet lists everything above a bound, with a ceiling. A ceiling may only go down, and an entry
-// that has come below its bound has to leave the list.
+// notYet lists everything above a bound, with a ceiling. A ceiling may only go down, and an entry that has come below
+// its bound must leave the list.
 var notYet = map[string]int{
 	"internal/redistest: files in a circle":        8,
 	"internal/sim: files in a circle":              24,
 	"internal/wire/conformance: lines of guard.go": 545,
 }
 
-// measured is a package of the root module, as go list has it.
+// measured is a package of the root module, as go list reports it.
 type measured struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
@@ -65,8 +65,8 @@ func TestNoRoomOfTheHouseIsTooLarge(t *testing.T) {
 	}
 }
 
-// packages returns the packages of the root module that are not for tests alone, with the
-// compiled form of all that they import.
+// packages returns the packages of the root module, without those that only tests use, with the compiled form of all
+// their imports.
 func packages(t *testing.T) (all []*room) {
 	t.Helper()
 	list := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module", "./...")
@@ -124,8 +124,8 @@ func (r *room) measure(t *testing.T, report func(what string, size, most int)) {
 	}
 }
 
-// references returns, for each file, the others that it refers to: by a function, a type, a
-// variable, a method or a field that is declared there.
+// references returns, for each file, the other files that it refers to: by a function, a type, a variable, a method or
+// a field that is declared there.
 func (r *room) references(pkg *types.Package, info *types.Info) map[string][]string {
 	to := map[string][]string{}
 	for id, object := range info.Uses {
@@ -140,7 +140,7 @@ func (r *room) references(pkg *types.Package, info *types.Info) map[string][]str
 	return to
 }
 
-// largest returns the largest set of files of which each reaches each other.
+// largest returns the largest set of files in which each file reaches each other.
 func largest(to map[string][]string) (circle []string) {
 	reach := map[string]map[string]bool{}
 	var walk func(from, at string)

@@ -121,7 +121,7 @@ func (sh *shard) inspectSlots(ctx context.Context, name string, keys []string) (
 	return s, err
 }
 
-// together returns what is known of a name from what is known of its slots.
+// together combines the states of a name's slots.
 func together(name string, slots []Status) Status {
 	s := Status{Name: name, Known: true, Slots: slices.Clone(slots), Queue: slots[0].Queue}
 	s.Slots[0].Queue = nil
@@ -143,7 +143,7 @@ func lookedAt(kinds []Kind) (wanted config.Kind, err error) {
 	return wanted, invalid(wanted.Check())
 }
 
-// addEnd adds what is shown of the lease that is held: its token, and when its keys end.
+// addEnd adds the token of the lease that is held, and when its keys end.
 func (sh *shard) addEnd(s *Status, h *quorum.Holding, asOf clock.Validity) {
 	s.Token, s.TTL = h.Token, wire.Endless
 	if h.Until != quorum.Never {
@@ -151,7 +151,7 @@ func (sh *shard) addEnd(s *Status, h *quorum.Holding, asOf clock.Validity) {
 	}
 }
 
-// inspectable returns why the nodes are not asked about a name.
+// inspectable returns the error of a request that cannot be sent to the nodes.
 func (m *Manager) inspectable(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext()
@@ -165,7 +165,7 @@ func (m *Manager) inspectable(ctx context.Context, name string) error {
 	return nil
 }
 
-// ownerOn returns the owner value that a node shows for a holder. Readers have one for all.
+// ownerOn returns the owner value that a node shows for a holder. All readers have the same value.
 func ownerOn(h Holder, readers int) string {
 	if readers > 0 {
 		return wire.Nobody
@@ -276,7 +276,7 @@ func (sh *shard) nodes() []NodeStatus {
 	return all
 }
 
-// LeaseStatus is how a lease of this process stands.
+// LeaseStatus is the state of a lease of this process.
 type LeaseStatus struct {
 	Name      string
 	Token     int64

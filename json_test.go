@@ -125,7 +125,7 @@ func TestEveryExportedStructHasOneKindOfJSON(t *testing.T) {
 	}
 }
 
-// A line of a JSON log has the text of an error, also where the error is not wrapped.
+// A line of a JSON log has the text of an error, even where the error is not wrapped.
 func TestErrorsAreTextsInALog(t *testing.T) {
 	for name, c := range asJSON {
 		err, ok := c.value.(error)

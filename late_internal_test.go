@@ -31,9 +31,8 @@ func TestAnOverdueLeaseIsNotValidBeforeItsLossIsReported(t *testing.T) {
 	require.ErrorIs(t, l.Err(), ErrLost)
 }
 
-// The boot clock shows that a machine slept; the wall clock shows that somebody set it
-// forward. The first check after either, before any timer, finds the lease lost, and the
-// reason.
+// The boot clock shows that a machine slept; the wall clock shows that it was set forward. The first check after
+// either, before any timer, finds that the lease is lost, and why.
 func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 	const ttl, margin = time.Hour, time.Minute
 	lease := func(now *clock.Reading) *Lease {
@@ -77,7 +76,7 @@ func TestALossThatTheReleaseFindsIsReportedOnce(t *testing.T) {
 	assert.False(t, more)
 }
 
-// Done tells a goroutine that the lease has ended; by then the loss lies in the channel.
+// When Done is closed, the loss is already in the channel.
 func TestWhoSeesDoneOfALostLeaseFindsItsLoss(t *testing.T) {
 	var now clock.Reading
 	for range 5000 {

@@ -37,8 +37,8 @@ type Lease struct {
 	asked atomic.Bool
 	risky bool // counted as at risk; only Report uses it
 	mode  otel.Mode
-	// settled means that err is final: after a release, the nodes have answered, or Release waits no longer.
-	// With mu, and up here because it costs no memory here.
+	// settled means that err is final: after a release, the nodes have answered, or Release waits no longer. Guarded by
+	// mu; it is up here because it costs no memory here.
 	settled bool
 
 	mu    sync.Mutex // taken after the lock's
@@ -178,7 +178,7 @@ func (l *Lease) Wanted() <-chan Wanted {
 	return w.wanted
 }
 
-// watching returns l.watch, of which only wanted and rounds change later.
+// watching returns l.watch, in which only wanted and rounds change later.
 func (l *Lease) watching() *watch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,7 +327,7 @@ func (l *Lease) returned(ctx context.Context, pending *ensemble.Answers) error {
 
 func (l *Lease) shard() *shard { return l.m.of(l.Name()) }
 
-// span returns what spans say of a lease.
+// span returns the data of a lease for spans.
 func (l *Lease) span(owner string) leaseSpan {
 	return leaseSpan{name: l.Name(), token: l.token, owner: owner, mode: l.mode, acquired: l.acquired}
 }

@@ -56,7 +56,7 @@ func TestTheEndSetsErrThenClosesWarningsThenContextThenDoneThenReportsTheLoss(t 
 	assert.False(t, open)
 }
 
-// Of what a held lease costs, this is three quarters.
+// This is three quarters of the memory that a held lease needs.
 func TestALeaseAndItsLockFitTheSizeClassOf512Bytes(t *testing.T) {
 	assert.LessOrEqual(t, int(reflect.TypeFor[leaseAndLock]().Size()), 512,
 		"one byte more takes 576 of each held lease: what few leases need belongs behind a pointer that is nil for the others, as quorum.Machine's change")

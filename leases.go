@@ -32,8 +32,8 @@ type Leases struct {
 	err       error // why they ended
 }
 
-// end ends the leases for the error of the first that has ended. After a loss the keys of the others stay
-// for the safety margin and the lock delay, as its own do.
+// end ends the leases for the error of the first that has ended. After a loss the keys of the others stay for the
+// safety margin and the lock delay, as the keys of the lost one do.
 func (s *Leases) end(err error) {
 	s.mu.Lock()
 	first := s.err == nil && !s.releasing
@@ -58,7 +58,7 @@ func (s *Leases) end(err error) {
 	s.tell(err)
 }
 
-// tell ends the channel.
+// tell delivers the loss, if there is one, and closes the channel.
 func (s *Leases) tell(err error) {
 	var lost *LostError
 	if errors.As(err, &lost) {

@@ -85,7 +85,7 @@ func (m *Manager) InspectAll(ctx context.Context, names []string) iter.Seq2[Stat
 	}
 }
 
-// statuses yields the states of some names, of which it asks at once.
+// statuses yields the states of some names, for which it asks at the same time.
 func (m *Manager) statuses(ctx context.Context, names []string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		all, longest := make([]*ensemble.Answers, len(names)), time.Duration(0)

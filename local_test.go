@@ -247,9 +247,8 @@ func TestALeaseWithoutRenewalStartsWithItsWholeTTL(t *testing.T) {
 	assert.Greater(t, left, 2*time.Second)
 }
 
-// turns has n callers of each of these Managers take the job again and again, for a time.
-// It returns how often each caller had it, Manager by Manager. The tokens have to rise
-// over all of them.
+// turns has n callers of each of these Managers take the job again and again, for a time. It returns how often each
+// caller had it, Manager by Manager. The tokens must rise across all of them.
 func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Manager) (shares []int) {
 	t.Helper()
 	shares = make([]int, each*len(managers)) // guarded by the lease, as is last
@@ -318,8 +317,8 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 }
 
 // releaseCarries checks that the release carries the ticket to each node. It returns false if the machine was too busy
-// for that: a hold that is older than PassFor is released without a question who waits elsewhere, and a lease may
-// be granted without one of the nodes.
+// for that: a hold that is older than PassFor is released without asking who waits elsewhere, and a lease may be
+// granted without one of the nodes.
 func releaseCarries(t *testing.T, m, other *quorumlock.Manager, servers []*redistest.Server, proxies []*redistest.Proxy) bool {
 	began := time.Now()
 	l := testkit.Acquired(t, m, "job")
@@ -430,7 +429,7 @@ func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
 	testkit.Queued(t, servers, 0)
 }
 
-// Callers give up at every moment, also at the one at which they get the lease.
+// Callers give up at every moment, even when they are just getting the lease.
 func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	first, servers := testkit.Queueing(t, 3)
 	second := testkit.Connect(t, redistest.Addrs(servers))
@@ -563,7 +562,7 @@ func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 	testkit.Subscribe(t, m, servers)
 	l := testkit.Acquired(t, holder, "job")
 	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
-	testkit.Remove(servers[:1], testkit.Prefix+"job") // this node grants, and the lock has to be released again
+	testkit.Remove(servers[:1], testkit.Prefix+"job") // this node grants, and the lock must be released again
 	armed.Store(true)
 	panicked := make(chan any)
 	go func() {

@@ -84,7 +84,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	return opened(ctx, m)
 }
 
-// list is the nodes of a shard, and the prefix of its keys.
+// list has the nodes of a shard, and the prefix of its keys.
 type list struct {
 	prefix string
 	nodes  []rueidis.ClientOption
@@ -195,7 +195,7 @@ func (s *startup) misconfigured() (first error) {
 			}
 			first = &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
-				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
+				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // the text also names the other node
 				Err: nodeError(i, n.Addr(), err),
 			}
 			if config.List {
@@ -270,12 +270,12 @@ func (m *Manager) Subscribe(buffer int, types ...Event) *Subscription {
 	return &Subscription{m.events.Add(buffer, ofTypes(types))}
 }
 
-// said is what a Manager has said, and does not say again.
+// said has the hints that a Manager has logged and does not repeat.
 type said struct {
 	self, forgotten atomic.Bool // hints about mistakes of the program, each given once
 
 	mu     sync.Mutex
-	repair clock.Steady // before this instant on the steady clock, warnOfRepair says nothing
+	repair clock.Steady // before this instant on the steady clock, warnOfRepair is silent
 }
 
 // warnOfRepair warns, at most once a minute, that calls wait for an operator.

@@ -217,7 +217,7 @@ func TestAnEvenNumberOfNodesIsAWarning(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "even number") }, 10*time.Second, time.Millisecond)
 }
 
-// handler is a log handler that waits until it may go on.
+// handler is a log handler that waits until it may continue.
 type handler struct {
 	slog.Handler
 	goOn chan struct{}
@@ -230,7 +230,7 @@ func (h handler) Handle(context.Context, slog.Record) error {
 
 func TestALogHandlerThatHangsDoesNotHoldUpNew(t *testing.T) {
 	h := handler{slog.NewTextHandler(io.Discard, nil), make(chan struct{})}
-	addrs := redistest.Addrs(redistest.Start(t, 2)) // an even number, of which New warns
+	addrs := redistest.Addrs(redistest.Start(t, 2)) // an even number, about which New warns
 	made := make(chan *quorumlock.Manager, 1)
 	go func() {
 		m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), quorumlock.WithLogger(slog.New(h)))

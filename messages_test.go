@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who finds a warning in the log looks it up in docs/reference.md.
+// Users look up a warning of the log in docs/reference.md.
 func TestEachMessageOfTheLogIsInTheReference(t *testing.T) {
 	page, err := os.ReadFile("docs/reference.md")
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func literal(e ast.Expr) string {
 	return ""
 }
 
-// written reports whether the parts of a text stand in the library's code.
+// written reports whether the parts of a text occur in the library's code.
 func written(t *testing.T, text string) bool {
 	t.Helper()
 	found := false
@@ -129,7 +129,7 @@ func written(t *testing.T, text string) bool {
 	return found
 }
 
-// Who reads the problem of a node finds it on the page to which the texts refer: the page quotes a part of it.
+// Users find the problem of a node on the page to which the texts refer: the page quotes a part of it.
 func TestEachProblemOfANodeIsInTheReference(t *testing.T) {
 	page, err := os.ReadFile("docs/reference.md")
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestEachProblemOfANodeIsInTheReference(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
-// constants returns what is constant in an expression that makes a text.
+// constants returns the constant parts of an expression that makes a text.
 func constants(text ast.Expr) (all string) {
 	ast.Inspect(text, func(n ast.Node) bool {
 		if value, ok := n.(*ast.BasicLit); ok && value.Kind == token.STRING {

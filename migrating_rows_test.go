@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rowsOf says where the code of a table of docs/migrating.md is: in interop/rows_FILE_test.go, the function withNAME
-// has the left column, which a module of the peer compiles, and fromNAME has the right one.
+// rowsOf has the place of the code of each table of docs/migrating.md. In interop/rows_FILE_test.go, the function
+// withNAME has the left column, which a module of the peer compiles, and fromNAME has the right one.
 var rowsOf = map[string]struct{ file, name string }{
 	"redsync": {"redsync", "Redsync"}, "bsm/redislock": {"redislock", "Redislock"}, "rueidislock": {"rueidislock", "Rueidislock"},
 	"client-go": {"clientgo", "ClientGo"}, "etcd": {"etcd", "Etcd"}, "Consul": {"consul", "Consul"},
@@ -25,7 +25,7 @@ var rowsOf = map[string]struct{ file, name string }{
 // ofPackages are qualifiers that the page may leave out.
 var ofPackages = regexp.MustCompile(`\b(quorumlock|election|redsync|redislock|rueidislock|leaderelection|concurrency|api)\.`)
 
-// column is what the code of one column has.
+// column has the names and calls in the code of one column.
 type column struct {
 	names map[string]bool
 	calls []string // without qualifiers
@@ -141,7 +141,7 @@ func assertCompiled(t *testing.T, c column, cell string, except map[string]bool)
 	}
 }
 
-// make test leaves the peers with many packages out, and make interop compiles them.
+// make test leaves out the peers with many packages, and make interop compiles them.
 func TestAllPeersAreCompiled(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)

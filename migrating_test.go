@@ -15,7 +15,7 @@ import (
 
 const migrating = "docs/migrating.md"
 
-// notOurs are names of others that docs/migrating.md has in its prose and in right columns.
+// notOurs are foreign names in the prose and in the right columns of docs/migrating.md.
 var notOurs = map[string]bool{
 	"OnStartedLeading": true, "ReleaseOnCancel": true, "RunOrDie": true, // client-go
 	"Mutex": true, "IsOwner": true, "LockDelay": true, // etcd, Consul
@@ -26,7 +26,7 @@ var notOurs = map[string]bool{
 	"Scheduler": true, "Executor": true, "Idempotency": true, // asynq, River, HTTP
 }
 
-// api is the exported names of a package: what stands alone, and of each type its methods and fields.
+// api has the exported names of a package, and the methods and fields of each type.
 type api struct {
 	names   map[string]bool
 	members map[string]map[string]bool
@@ -111,7 +111,7 @@ func (a *api) has(of, name string) bool {
 	}
 }
 
-// The right column of each table is ours, and so is the prose, but for names of others that are listed.
+// The names in the right column of each table and in the prose are ours, except for the listed foreign names.
 func TestNamesInThePageOnMigratingExist(t *testing.T) {
 	page, err := os.ReadFile(migrating)
 	require.NoError(t, err)

@@ -6,24 +6,24 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// nodeLog decides which changes of nodes have a line in the log. The buckets of a cluster that one server has change together, and
-// have one line together.
+// nodeLog decides which changes of nodes have a line in the log. The buckets of one server of a cluster change
+// together, and share one line.
 type nodeLog struct {
 	mu     sync.Mutex
 	states []nodeState // of the Manager's nodes; the zero nodeState before the first one
 }
 
-// nodeState is what a line about a node depends on.
+// nodeState is the part of a node's state that decides on a line.
 type nodeState struct {
 	text   string
 	server string // of a bucket: the master that it was connected to last
 	votes  bool
 }
 
-// nodeLine is what a line about a node says, next to its state.
+// nodeLine has what a line about a node reports in addition to its state.
 type nodeLine struct {
 	again bool // it grants locks again
-	// Of the nodes of a list, so many grant locks, and so many do not; the others have not said anything yet.
+	// How many nodes of the list grant locks, and how many do not; the others have not reported yet.
 	voting, out int
 }
 
@@ -33,7 +33,7 @@ func (l *nodeLog) changed(i int, now nodeState) (line nodeLine, ok bool) {
 	defer l.mu.Unlock()
 	before := l.states[i]
 	l.states[i] = now
-	if before.text == now.text { // another error of the same outage is an event, and no second line
+	if before.text == now.text { // another error of the same outage is an event, but not a second line
 		return line, false
 	}
 	line.again = now.votes && before.text != "" && !before.votes
@@ -54,7 +54,7 @@ func (l *nodeLog) changed(i int, now nodeState) (line nodeLine, ok bool) {
 	return line, true
 }
 
-// effect says what the other nodes of a list of n do.
+// effect describes what the other nodes of a list of n do.
 func (l nodeLine) effect(n int) string {
 	switch {
 	case l.voting >= quorum.Size(n):

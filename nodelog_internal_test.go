@@ -63,7 +63,7 @@ func TestTheLogSaysWhetherAMajorityIsLeft(t *testing.T) {
 		effect string
 	}{
 		{0, false, unknown},
-		{1, false, lost}, // two of four are no majority
+		{1, false, lost}, // two of four are not a majority
 		{2, false, lost},
 		{3, true, lost},
 		{0, true, lost},

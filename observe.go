@@ -110,7 +110,7 @@ func (o *observation) close() {
 	}
 }
 
-// observed returns a report for users.
+// observed converts a report for users.
 func (sh *shard) observed(name string, r *observe.Report) Status {
 	s := Status{Name: name, Known: r.Known, Held: r.Held, AsOf: sh.m.clock.Time(r.Began)}
 	if !r.Known {

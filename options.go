@@ -166,10 +166,9 @@ func WithoutRenewal() LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.Manual = true })
 }
 
-// WithPrefix sets what the keys of all locks begin with. Default "quorumlock:"; "" is
-// allowed, and 512 bytes at most. A lock's key is the prefix and the name, so that this client and other Redlock
-// clients on the same key exclude each other. All users of a name need the same prefix. A
-// brace is allowed as part of a whole hash tag.
+// WithPrefix sets the prefix of the keys of all locks. Default "quorumlock:"; "" is allowed, and 512 bytes at most. A
+// lock's key is the prefix and the name, so that this client and other Redlock clients on the same key exclude each
+// other. All users of a name need the same prefix. A brace is allowed as part of a whole hash tag.
 func WithPrefix(s string) Option {
 	return managerOption(func(c *settings) { c.Prefix = s })
 }
@@ -293,7 +292,7 @@ type settings struct {
 	telemetry providers
 }
 
-// newSettings applies defaults, then options, then checks what they add up to.
+// newSettings applies defaults, then options, then checks the result.
 func newSettings(nodes []rueidis.ClientOption, opts []Option) (*settings, error) {
 	s := withOptions(len(nodes), opts)
 	return s, invalid(s.Complete(nodes))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// quotation is what others wrote: code, messages, names of planted bugs, and where links lead.
+// quotation matches quoted text: code, messages, names of planted bugs, and the targets of links.
 var quotation = regexp.MustCompile("(?s)```.*?```|`[^`]*`|\"[^\"]*\"|\\]\\([^)]*\\)|<!--.*?-->|(?m:^\\[[^]]+\\]: .*$)")
 
 func ofToday(path string) bool {

@@ -96,7 +96,7 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 	return r, nil
 }
 
-// gone reports whether a majority says that the holder of before does not hold the name any more.
+// gone reports whether, by the answers of a majority, the holder of before no longer holds the name.
 func (m *Manager) gone(ctx context.Context, before *Status) bool {
 	now, err := m.Inspect(ctx, before.Name)
 	return err == nil && ownerOn(now.Holder, now.Readers) != ownerOn(before.Holder, before.Readers)

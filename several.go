@@ -121,7 +121,7 @@ func (s *several) run() error {
 		back, next := s.decides.Tried(granted)
 		s.giveBack(back)
 		if next < 0 {
-			continue // the call is through, unless one was lost
+			continue // the call has all names, unless one was lost
 		}
 		if s.wait.Err() != nil {
 			return s.ended(next, problems[next])
@@ -183,7 +183,7 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	return granted, problems, nil
 }
 
-// keep takes a lease, which the caller does not see before the call has all.
+// keep stores a lease that the caller does not see before the call has all.
 func (s *several) keep(i int, l *Lease) {
 	l.lock.OnClose(hold.Unseen)
 	s.leases[i] = l

@@ -22,8 +22,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// shard is one list of nodes, and what belongs to it. Two shards have no key, marker, register or majority
-// in common. A Manager from New has one.
+// shard is one list of nodes with its state. Two shards have no key, marker, register or majority in common. A Manager
+// from New has one.
 type shard struct {
 	m         *Manager
 	prefix    string              // of its keys
@@ -136,7 +136,7 @@ func (sh *shard) NodeChanged(i int, h node.Health) {
 	sh.m.events.Send(e)
 }
 
-// logNode writes what the log says of a node.
+// logNode writes a line about a node to the log.
 func (m *Manager) logNode(e *NodeChanged, h node.Health, line nodeLine) {
 	log := m.cfg.Log.With("node", e.Node, "addr", e.Addr)
 	if h.Master != "" {
@@ -159,7 +159,7 @@ func (m *Manager) logNode(e *NodeChanged, h node.Health, line nodeLine) {
 	}
 }
 
-// stateOf returns what a log line about a node depends on.
+// stateOf returns the state of a node on which a line of the log depends.
 func stateOf(h node.Health) string {
 	problem, master := "", ""
 	var config *wire.ConfigError

@@ -86,10 +86,10 @@ func (t *telemetry) tracerFor(ctx context.Context) trace.Tracer {
 	return nil
 }
 
-// acquireSpan is the telemetry of one call that acquires. With a nil pointer every method
-// does nothing. Only the goroutine of the call may use it. The code of the span may be a
-// user's, so it runs at the start and at the end only, when the call keeps neither a mutex, nor a
-// turn in a queue, nor Close from others. In between, the call notes its events.
+// acquireSpan is the telemetry of one call that acquires. With a nil pointer every method does nothing. Only the
+// goroutine of the call may use it. The code of the span may be a user's, so it runs only at the start and at the end,
+// when the call keeps neither a mutex, nor a turn in a queue, nor Close from others. In between, the call notes its
+// events.
 type acquireSpan struct {
 	t            *telemetry
 	ctx          context.Context
@@ -138,7 +138,7 @@ func (s *acquireSpan) nameOnMetrics() string {
 	return s.label.Name
 }
 
-// traceParent returns the name of the span in the lock's value, for those who wait behind it.
+// traceParent returns the name of the span in the lock's value, for the callers that wait behind it.
 func (s *acquireSpan) traceParent() string { return s.ref().traceParent() }
 
 // traceParent returns the W3C name of the span, empty without one.
@@ -267,7 +267,7 @@ func (s *acquireSpan) parts(names []string) []*acquireSpan {
 	return all
 }
 
-// context returns the context of what the call does; ctx without telemetry.
+// context returns the context for the call's work; ctx without telemetry.
 func (s *acquireSpan) context(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
@@ -334,7 +334,7 @@ func (r *spanRef) link() trace.SpanStartOption {
 	return trace.WithLinks(trace.Link{SpanContext: r.context})
 }
 
-// leaseSpan is what spans say of a lease.
+// leaseSpan is the data of a lease for spans.
 type leaseSpan struct {
 	name, owner string
 	token       int64
@@ -342,7 +342,7 @@ type leaseSpan struct {
 	acquired    *spanRef // of the acquire span; nil without tracing
 }
 
-// start returns what a span of the lease starts with.
+// start returns the options with which a span of the lease starts.
 func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
 	attrs := append(l.mode.Attributes(), otel.AttrName.String(l.name), attrToken.Int64(l.token), attrOwner.String(l.owner))
 	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrs...), l.acquired.link())
@@ -385,9 +385,9 @@ func (t *telemetry) held(l leaseSpan, began, ended clock.Validity, lost *LostErr
 	})
 }
 
-// setStatus marks a span as failed when the call has failed. A name that is taken, and a
-// caller that has given up, are outcomes and no failures. The description is the same for
-// all errors of a kind: with values in it, each would form a group of its own.
+// setStatus marks a span as failed when the call has failed. A name that is taken, and a caller that has given up, are
+// outcomes, not failures. The description is the same for all errors of a kind: with values in it, each would form a
+// group of its own.
 func setStatus(span trace.Span, err error) {
 	kind := errorType(err)
 	if kind == "" || !span.IsRecording() {

@@ -13,9 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// This file has what the watchdog's work means for a lease. A background watchdog (package hold)
-// renews every lock; each change of a lock comes to the lease that stands on it by Report, one
-// after the other. At its end is what the changes of nodes mean for the log.
+// This file has the effects of the watchdog on a lease. A background watchdog (package hold) renews every lock; Report
+// passes each change of a lock to the lease that stands on it, one after the other.
 
 // tenant is a Lease as package hold knows it. (Report is not a method of Lease, which is public.)
 type tenant Lease
@@ -23,8 +22,7 @@ type tenant Lease
 // leaseOn returns the lease that stands on a lock, or the last one.
 func leaseOn(lock *hold.Lock) *Lease { return (*Lease)(lock.Tenant().(*tenant)) }
 
-// Report carries a change of the lock out: the channels of the lease, its context, its end. The
-// lock's mutex is held.
+// Report applies a change of the lock to the lease: its channels, its context, its end. The lock's mutex is held.
 func (t *tenant) Report(e hold.Event) {
 	l := (*Lease)(t)
 	if e.Is(hold.Settled) { // the lock may be another lease's by now
@@ -217,7 +215,7 @@ func (l *Lease) lost(e *hold.Event) *LostError {
 	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, AnotherFrom: free, Nodes: nodes}}
 }
 
-// shortOfCPU says of nodes that have not answered in time why that may be this process's fault.
+// shortOfCPU adds to the errors of nodes that have not answered in time why this process may be the cause.
 func shortOfCPU(e *ensemble.Ensemble, nodes []*NodeError, timeout time.Duration) {
 	late := e.Late(e.Clock.Steady())
 	for _, n := range nodes {

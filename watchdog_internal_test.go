@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A lease may be released while its lock is at risk, and callers of its process wait for the lock: the
-// lease is over, and the lock is not yet.
+// A lease may be released while its lock is at risk, and callers of its process wait for the lock: the lease has ended,
+// and the lock has not yet.
 func TestALeaseThatIsOverDoesNotCountAsAtRisk(t *testing.T) {
 	nodes := Addrs("127.0.0.1:1")
 	cfg, err := newSettings(nodes, []Option{WithPrefix("")})
