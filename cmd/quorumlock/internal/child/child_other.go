@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Process is what it is on Unix.
+// Process is a running command, which only Unix can have.
 type Process struct{}
 
 // Start fails: this system has no process groups that can be ended as one.

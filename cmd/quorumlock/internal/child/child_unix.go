@@ -23,10 +23,9 @@ type Process struct {
 	witness  *witness      // nil without
 }
 
-// Start runs a command in a process group of its own. Once it returns without
-// an error, the signals by which a terminal stops a job are ignored in this
-// process until Close: a stopped process does not renew its lease. The function
-// note gets what a person at the terminal should know.
+// Start runs a command in a process group of its own. Once it returns without an error, the signals by which a terminal
+// stops a job are ignored in this process until Close: a stopped process does not renew its lease. The function note
+// gets the messages for a person at the terminal.
 func Start(c Command, note func(string)) (*Process, error) {
 	p := &Process{note: note, resume: make(chan struct{}, 1), done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -37,9 +36,9 @@ func Start(c Command, note func(string)) (*Process, error) {
 	return p, nil
 }
 
-// run starts the command and waits for it, and for orphans: the first process of a container
-// gets them as children, and they stay zombies until it asks for them. On Linux the kernel kills
-// the command when the thread that started it ends, so this goroutine keeps its thread.
+// run starts the command and waits for it, and for orphans: the first process of a container gets them as children, and
+// they stay zombies until it waits for them. On Linux the kernel kills the command when the thread that started it
+// ends, so this goroutine keeps its thread.
 func (p *Process) run(c Command, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -59,7 +58,7 @@ func (p *Process) run(c Command, started chan<- error) {
 		started <- &os.PathError{Op: "execute", Path: c.Path, Err: err}
 		return
 	}
-	// Only now: the command would inherit signals that are ignored.
+	// Only now: the command would inherit ignored signals.
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
 	p.group, p.terminal, p.witness = group, terminal, startWitness()
 	started <- nil
@@ -102,11 +101,10 @@ func isText(path string) bool {
 	return err == nil && bytes.IndexByte(head[:n], 0) < 0
 }
 
-// stopped continues a command that the terminal has stopped. A command that
-// reads from the terminal, or changes its modes, gets it, as from a shell with
-// job control; the terminal stays with this process until then, because another
-// program of a pipeline may need it. A suspended command would hold the
-// lock for as long as it is forgotten, so Ctrl-Z does not suspend it.
+// stopped continues a command that the terminal has stopped. A command that reads from the terminal, or changes its
+// modes, gets the terminal, as from a shell with job control. Until then the terminal stays with this process, because
+// another program of a pipeline may need it. A suspended command would hold the lock until someone remembers it, so
+// Ctrl-Z does not suspend it.
 func (p *Process) stopped(by syscall.Signal) {
 	switch by {
 	case syscall.SIGTTIN, syscall.SIGTTOU:
@@ -143,7 +141,7 @@ func (p *Process) awaitTerminal() {
 	}
 }
 
-// Resume tells that this process was continued, perhaps in the foreground.
+// Resume reports that this process was continued, perhaps in the foreground.
 func (p *Process) Resume() {
 	select {
 	case p.resume <- struct{}{}:
@@ -154,8 +152,7 @@ func (p *Process) Resume() {
 // Signal sends a signal to every process of the group.
 func (p *Process) Signal(s syscall.Signal) { _ = syscall.Kill(-p.group, s) }
 
-// Done is closed when the command itself has ended. Other processes of its group
-// may run on: see Alive.
+// Done is closed when the command itself has ended. Other processes of its group may continue: see Alive.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Exit returns how the command ended, after Done.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Command is what Start runs. Nothing is added to it: no shell, no pipes.
+// Command is a command for Start, which adds nothing to it: no shell, no pipes.
 type Command struct {
 	Path  string   // of the file to execute
 	Args  []string // with the command's name first
@@ -16,7 +16,7 @@ type Command struct {
 	Files [3]*os.File // stdin, stdout and stderr
 }
 
-// Exit is how a command ended.
+// Exit is the way in which a command ended.
 type Exit struct {
 	Code   int            // its exit code, when no signal killed it
 	Signal syscall.Signal // the signal that killed it, 0 for none

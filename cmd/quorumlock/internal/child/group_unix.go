@@ -7,5 +7,5 @@ import "syscall"
 // dieWithParent does nothing: only Linux tells a process that its parent died.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// groupRuns reports what kill(2) has said: the group has a process.
+// groupRuns returns true, as kill(2) has found a process in the group.
 func groupRuns(int) bool { return true }

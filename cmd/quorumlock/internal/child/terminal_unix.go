@@ -23,8 +23,8 @@ func openTerminal() *terminal {
 	return &terminal{file: file, own: syscall.Getpgrp()}
 }
 
-// give makes a group the one that the terminal serves, if this process has the
-// terminal now. It reports whether the group has it.
+// give makes a group the foreground group of the terminal, if this process has the terminal now. It reports whether the
+// group has it.
 func (t *terminal) give(group int) bool {
 	if t == nil {
 		return false
@@ -41,8 +41,7 @@ func (t *terminal) give(group int) bool {
 	return unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group) == nil
 }
 
-// takeBack undoes give. This process is in the background then, and must
-// ignore SIGTTOU.
+// takeBack undoes give. This process is then in the background, and must ignore SIGTTOU.
 func (t *terminal) takeBack(group int) {
 	if t == nil {
 		return

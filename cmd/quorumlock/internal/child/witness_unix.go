@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// witness is a process that a TERM ends, and the end of this one. Systemd and others send TERM to every
-// process of a service; then the command must not get a second one from here.
+// witness is a process that ends by a TERM, or with this process. Systemd and others send TERM to every process of a
+// service; then the command must not get a second one from here.
 type witness struct {
 	pid   int
 	life  io.Closer
@@ -19,8 +19,8 @@ type witness struct {
 }
 
 const (
-	witnessDelay = 250 * time.Millisecond // how long after a TERM for this process the witness may get its own
-	sameTERM     = time.Second            // between two that were sent together
+	witnessDelay = 250 * time.Millisecond // how long after this process's TERM the witness may get its own
+	sameTERM     = time.Second            // between two TERMs that were sent together
 )
 
 // startWitness returns nil where no process can be started.
@@ -34,7 +34,7 @@ func startWitness() *witness {
 	return &witness{pid: c.Process.Pid, life: life}
 }
 
-// Pass sends a signal on that this process has got. A TERM that went to the command as well is not repeated.
+// Pass sends a signal of this process on. A TERM that also went to the command is not repeated.
 func (p *Process) Pass(s syscall.Signal) {
 	if s != syscall.SIGTERM || p.witness == nil {
 		p.Signal(s)

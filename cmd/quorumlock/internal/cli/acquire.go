@@ -18,7 +18,7 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return "the wait was ended by a signal: " + i.signal.String() }
 
-// taken is what a command runs under: the leases of all names, a shared lease or a permit.
+// taken has the leases under which a command runs: of all names, or a shared lease or a permit.
 type taken interface {
 	All() []*quorumlock.Lease
 	Valid() bool
@@ -48,8 +48,8 @@ func take(ctx context.Context, m *quorumlock.Manager, names []string, o runOptio
 	return single{l}, err
 }
 
-// acquire connects to the nodes and takes the locks; --wait bounds both together. The caller
-// closes the Manager, if there is one, whatever the error is.
+// acquire connects to the nodes and takes the locks; --wait bounds both together. The caller closes the Manager, if
+// there is one, even after an error.
 func (p *program) acquire(
 	ctx context.Context, names []string, o runOptions, signals <-chan os.Signal,
 ) (taken, *quorumlock.Manager, error) {
@@ -89,12 +89,12 @@ func (p *program) acquire(
 	return all, m, waitEnded(waitOver(ctx, err, o), o)
 }
 
-// quiet reports whether an error is not news: with -E 0 another holder is as good, and cron mails each line.
+// quiet reports whether an error needs no message: with -E 0 another holder is as good, and cron mails each line.
 func (o runOptions) quiet(err error) bool {
 	return o.conflict == exitOK && errors.Is(err, quorumlock.ErrHeld)
 }
 
-// waitOver adds to the error of a wait that --wait has ended it.
+// waitOver adds to an error that --wait has ended the wait.
 func waitOver(ctx context.Context, err error, o runOptions) error {
 	if o.waitGiven && worthWaiting(err) && ctx.Err() == nil {
 		return fmt.Errorf("%w; --wait %v has passed", err, o.wait)
@@ -102,7 +102,7 @@ func waitOver(ctx context.Context, err error, o runOptions) error {
 	return err
 }
 
-// worthWaiting reports whether a later attempt may bring what this one did not.
+// worthWaiting reports whether a later attempt may succeed.
 func worthWaiting(err error) bool {
 	return errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, quorumlock.ErrNoQuorum)
 }
@@ -126,9 +126,8 @@ func waitEnded(err error, o runOptions) error {
 	}
 }
 
-// untilSignal returns a context that ends with the first signal that ends programs.
-// The caller must call the function that it returns: it frees the channel of signals
-// for the next reader, and leaves a signal that came too late in its place.
+// untilSignal returns a context that ends with the first signal that ends programs. The caller must call the returned
+// function: it frees the channel of signals for the next reader, and leaves a late signal in it.
 func untilSignal(ctx context.Context, signals <-chan os.Signal) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over, joined := make(chan struct{}), make(chan struct{})

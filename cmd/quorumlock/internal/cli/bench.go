@@ -26,7 +26,7 @@ type benchOptions struct {
 	yes            bool
 }
 
-// Bounds of bench: it is for a look, not for a load test of a day.
+// Bounds of bench: it is for a quick look, not for a load test of a day.
 const (
 	maxBenchDuration = 10 * time.Minute
 	maxCallers       = 4096
@@ -96,7 +96,7 @@ func loopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// benchResult is what a run has measured. Its JSON keys are stable.
+// benchResult has the measurements of a run. Its JSON keys are stable.
 type benchResult struct {
 	Seconds  float64   `json:"seconds"`
 	Callers  int       `json:"callers"`
@@ -107,7 +107,7 @@ type benchResult struct {
 	P50ms    float64   `json:"p50_ms"`
 	P99ms    float64   `json:"p99_ms"`
 	MaxMs    float64   `json:"max_ms"`
-	CPUus    []float64 `json:"server_cpu_us_per_pair"` // by node; -1 when INFO cpu does not say
+	CPUus    []float64 `json:"server_cpu_us_per_pair"` // by node; -1 when INFO cpu does not show it
 	firstErr error
 }
 
@@ -173,8 +173,7 @@ func measure(ctx context.Context, m *quorumlock.Manager, o benchOptions) *benchR
 	return r
 }
 
-// pairs is one caller: it walks through the names, so that callers which share names
-// meet.
+// pairs is one caller: it walks through the names, so that callers that share names meet.
 func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int, o benchOptions) (took []time.Duration, failures int, first error) {
 	for i := caller; ctx.Err() == nil; i += o.callers {
 		begun := time.Now()
@@ -195,7 +194,7 @@ func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int
 	return took, failures, first
 }
 
-// serverCPU returns what CPU each server has used, negative where it does not say.
+// serverCPU returns the CPU time that each server has used, negative if the server does not report it.
 func (p *program) serverCPU(ctx context.Context) []time.Duration {
 	used := make([]time.Duration, len(p.connection.options))
 	for i, option := range p.connection.options {
@@ -215,7 +214,7 @@ func (p *program) serverCPU(ctx context.Context) []time.Duration {
 	return used
 }
 
-// cpuOf adds up what INFO cpu says of the server's own threads.
+// cpuOf adds up the CPU times of the server's own threads in INFO cpu.
 func cpuOf(info string) time.Duration {
 	sum, found := time.Duration(0), false
 	for line := range strings.Lines(info) {
@@ -233,7 +232,7 @@ func cpuOf(info string) time.Duration {
 	return sum
 }
 
-// measured is the result for people.
+// measured formats the result for people.
 func (p *program) measured(r *benchResult) string {
 	var b strings.Builder
 	fact := func(key, format string, args ...any) {

@@ -15,7 +15,7 @@ import (
 // digestOfServer has the server name a script: SHA-1 in this process would panic where only FIPS 140 is allowed.
 var digestOfServer = rueidis.WithLoadSHA1(true)
 
-// deleteOwner deletes a lock of an owner, also one that was revoked ('x ') or detached ('d '), and no other lock.
+// deleteOwner deletes a lock of an owner, even if it was revoked ('x ') or detached ('d '), and no other lock.
 var deleteOwner = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] + 1)
 local form, shown = string.match(held, '^([xd] )(.*)$')
@@ -24,8 +24,8 @@ if string.sub(held, 1, #ARGV[1]) == ARGV[1] or form and shown == ARGV[1] then
 end
 return 0`, digestOfServer)
 
-// deleteReaders deletes readers of a lock, and the lock when no other is left: waiters that were just woken (' w ')
-// have no lease. A lock whose readers were revoked has no others.
+// deleteReaders deletes readers of a lock, and the lock when no other reader is left: waiters that were just woken (' w
+// ') have no lease. A lock whose readers were revoked has no others.
 var deleteReaders = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, 34)
 if held == 's `+revokedReaders+` ' then
@@ -52,7 +52,7 @@ type victims struct {
 	name    string
 	owner   string
 	shared  bool
-	readers []string // as any server has them
+	readers []string // all that any server has
 }
 
 // breakLock deletes the keys of a lock's holder, or of its readers.
@@ -80,14 +80,14 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 		}
 	}
 	p.line("deleted the keys of %s on %d of %d nodes", called(s.Holder, s.Readers), deleted, len(s.Nodes))
-	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes those who wait
+	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes the waiters
 		_ = l.Release(ctx)
 	}
 	return errors.Join(problems...)
 }
 
-// see lists the readers that are to be deleted. One that comes later is none of them, and neither is one of a server
-// that does not answer: deleteOn says so.
+// see lists the readers to delete. It leaves out readers that come later, and readers on a server that does not answer:
+// deleteOn returns its error.
 func (p *program) see(ctx context.Context, of *victims) {
 	if !of.shared {
 		return

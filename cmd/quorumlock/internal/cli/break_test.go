@@ -22,11 +22,11 @@ var promised = []string{"release", "job", "--force", "--holder-is-stopped"}
 
 const key = config.DefaultPrefix + "job"
 
-// rights are those of docs/reference.md.
+// rights are the rights in docs/reference.md.
 const rights = "reset on >word resetchannels &quorumlock:* ~quorumlock:* +evalsha +script|load +time +info +ping +getrange +mget +set +del " +
 	"+exists +pexpireat +pttl +dbsize +zadd +zcard +zrange +zrank +zrem +zscore +publish +pubsub|numsub +subscribe"
 
-// keysLeft returns how many of the keys of the lock "job" servers have.
+// keysLeft returns how many of the keys of the lock "job" the servers have.
 func keysLeft(servers []*redistest.Server) (n int) {
 	for _, s := range servers {
 		n += int(s.MustDo("EXISTS", key, wire.ReadersKey(key)).(int64))
@@ -64,7 +64,7 @@ func TestReleaseBreaksALockWithTheRightsThatLocksNeed(t *testing.T) {
 	}
 }
 
-// Readers that died with long leases: on one server one of them is missing, and one has nothing but a woken waiter.
+// Readers died with long leases. One server lacks one of them, and another server has only a woken waiter.
 func TestReleaseBreaksALockOfReaders(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
@@ -109,7 +109,7 @@ func TestReleaseBreaksALockOfRevokedReaders(t *testing.T) {
 	assert.Equal(t, 0, invoke(t, addrs, "run", "job", "--wait", "0", "--", "true").code)
 }
 
-// The promise is about the holders of the look. A reader that comes between it and the deletion lives.
+// The promise covers the holders at the time of the look. A reader that comes between it and the deletion stays.
 func TestReleaseLeavesAReaderAloneThatCameLater(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 1)

@@ -43,13 +43,13 @@ func (p *program) note(format string, args ...any) {
 	writeAll(p.stderr, shown.Text(fmt.Sprintf("quorumlock: "+format, args...))+"\n")
 }
 
-// line prints one line to stdout. A reader that is gone ends the program by SIGPIPE.
+// line prints one line to stdout. A closed pipe ends the program by SIGPIPE.
 func (p *program) line(format string, args ...any) {
 	writeAll(p.stdout, shown.Text(fmt.Sprintf(format, args...))+"\n")
 }
 
-// These annotations mark the commands that use the flags of the connection: needsNodes
-// through a Manager, needsServers by speaking to each server as well.
+// These annotations mark the commands that use the flags of the connection: needsNodes through a Manager, needsServers
+// also directly to each server.
 var (
 	needsNodes   = map[string]string{"nodes": "all"}
 	needsServers = map[string]string{"nodes": "servers"}
@@ -104,8 +104,7 @@ func ownFlags(template string) string {
 		`Flags for the connection, such as --nodes, and for --json: quorumlock --help`, 1)
 }
 
-// unknownCommand is what is left for the root command: help, or an error that
-// names the commands there are.
+// unknownCommand handles all other arguments of the root command: it shows help, or an error that names the commands.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -122,7 +121,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return usagef("%q is not a command: use one of %s", args[0], strings.Join(names, ", "))
 }
 
-// exactly is cobra.ExactArgs with an error that says what is missing.
+// exactly is cobra.ExactArgs with an error that names the missing arguments.
 func exactly(what ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(what) {
@@ -135,5 +134,5 @@ func exactly(what ...string) cobra.PositionalArgs {
 	}
 }
 
-// writeAll writes a text that was put together before, with foreign text by package shown.
+// writeAll writes a complete text, in which package shown has already escaped foreign text.
 func writeAll(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

@@ -22,7 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// connection is what all commands need to reach the nodes, and how they print.
+// connection has the settings that all commands need to reach the nodes, and to print.
 type connection struct {
 	nodes                  string
 	prefix                 string
@@ -64,7 +64,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.json, "json", false, "print JSON: an object, or one a line")
 }
 
-// durationFlag is a duration with an error that says how to write one.
+// durationFlag is a duration whose error shows how to write one.
 type durationFlag struct{ d *time.Duration }
 
 func (f durationFlag) String() string {
@@ -83,14 +83,14 @@ func (f durationFlag) Set(s string) error {
 	return nil
 }
 
-// complete takes what the flags do not say from the environment, and checks it.
+// complete takes settings without a flag from the environment, and checks them.
 func (c *connection) complete(flags *pflag.FlagSet) error {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(connection).register(own)
 	var err error
 	own.VisitAll(func(f *pflag.Flag) {
 		name := variable(f.Name)
-		value := os.Getenv(name) // an empty one is as good as none
+		value := os.Getenv(name) // an empty variable counts as none
 		if err != nil || value == "" || flags.Changed(f.Name) {
 			return
 		}
@@ -117,7 +117,7 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 	if c.password != "" && c.passwordFile != "" {
 		return nil, usagef("--password and --password-file: give one of them")
 	}
-	if _, err := c.readPassword(); err != nil { // now, and at each dial
+	if _, err := c.readPassword(); err != nil { // now, and again for each connection
 		return nil, usagef("%v", err)
 	}
 	secure, err := c.tlsConfig()
@@ -177,7 +177,7 @@ func isURL(text string) bool {
 func (c *connection) node(i int, text string) (rueidis.ClientOption, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	name, list, group := strings.Cut(rest, "@")
-	whole := kind == "cluster" && strings.ContainsAny(rest, ":+") // or else it is the name of a host
+	whole := kind == "cluster" && strings.ContainsAny(rest, ":+") // otherwise it is the name of a host
 	switch {
 	case whole:
 		c.cluster, list = true, rest
@@ -200,7 +200,7 @@ func (c *connection) node(i int, text string) (rueidis.ClientOption, error) {
 	return quorumlock.ClusterSlot(name, addrs...), nil
 }
 
-// onlyServers refuses failover groups, for a command that speaks to each server by itself.
+// onlyServers refuses failover groups, for a command that connects to each server directly.
 func (c *connection) onlyServers(command string) error {
 	if len(c.groups) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func checkAddress(i int, addr string) error {
 		"redis-a:6379,redis-b:6379,redis-c:6379 or /run/redis.sock%s", i, hint)
 }
 
-// readPassword returns the password as it is now.
+// readPassword returns the present password.
 func (c *connection) readPassword() (string, error) {
 	if c.passwordFile == "" {
 		return c.password, nil
@@ -239,19 +239,19 @@ func (c *connection) readPassword() (string, error) {
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	line = strings.TrimSuffix(line, "\r")
-	if line == "" { // or else this would be another user, the default one
+	if line == "" { // otherwise this would be another user, the default one
 		return "", fmt.Errorf("--password-file: the first line of %s is empty: write the password there", c.passwordFile)
 	}
 	return line, nil
 }
 
-// credentials returns those for a new connection: they change while a command runs.
+// credentials returns the credentials for a new connection: they may change while a command runs.
 func (c *connection) credentials(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	password, err := c.readPassword()
 	return rueidis.AuthCredentials{Username: c.username, Password: password}, err
 }
 
-// dial makes a new connection, with the certificates that the files have now.
+// dial makes a new connection, with the present certificates of the files.
 func (c *connection) dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 	if config != nil {
 		var err error
@@ -292,7 +292,7 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 
 // manager returns a Manager over the nodes.
 func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
-	// What the library would log, a command says itself, in a line for a person.
+	// A command itself prints what the library would log, in a line for a person.
 	opts = append(opts, quorumlock.WithPrefix(c.prefix), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
 	if c.nodeTimeout > 0 {
 		opts = append(opts, quorumlock.WithNodeTimeout(c.nodeTimeout))
@@ -304,7 +304,7 @@ func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*q
 		opts = append(opts, quorumlock.WithGuardRollout())
 	}
 	if ttl := c.guard - c.window; c.guard > 0 && ttl < config.DefaultTTL {
-		opts = append([]quorumlock.Option{quorumlock.WithTTL(ttl)}, opts...) // of a command without a TTL, such as inspect
+		opts = append([]quorumlock.Option{quorumlock.WithTTL(ttl)}, opts...) // for a command without a TTL, such as inspect
 	}
 	if c.window > 0 {
 		opts = append(opts, quorumlock.WithFailover(c.window))
@@ -318,7 +318,7 @@ func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*q
 // closeTimeout bounds how long a Manager may take to release what it holds.
 const closeTimeout = 3 * time.Second
 
-// closeManager ends a Manager apart from the context of the command.
+// closeManager ends a Manager independently of the command's context.
 func closeManager(m *quorumlock.Manager) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

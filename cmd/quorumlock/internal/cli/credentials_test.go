@@ -128,7 +128,7 @@ func TestARefusedClientCertificateIsAnErrorAndNoWait(t *testing.T) {
 	}
 }
 
-// A Unix socket is a node like any other, in the flag and in a file of settings; TLS is for the others.
+// A Unix socket is a node like any other, in the flag and in a file of settings; TLS is for the other nodes.
 func TestEveryCommandReachesUnixSockets(t *testing.T) {
 	t.Parallel()
 	ca := redistest.NewCA(t)

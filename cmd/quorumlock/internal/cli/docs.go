@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// installDocsCommand writes what man and the shells read.
+// installDocsCommand installs the files that man and the shells read.
 func (p *program) installDocsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "install-docs [DIR]",
@@ -99,7 +99,7 @@ installs all pages.`,
 // manRoot returns the root command in a form for man pages.
 func manRoot(cmd *cobra.Command) *cobra.Command {
 	root := cmd.Root()
-	root.DisableAutoGenTag = true // it has the day; the header has a month, and SOURCE_DATE_EPOCH sets that
+	root.DisableAutoGenTag = true // it has the day; the header has a month, which SOURCE_DATE_EPOCH sets
 	forMan(root)
 	return root
 }
@@ -108,7 +108,7 @@ func manHeader() *doc.GenManHeader {
 	return &doc.GenManHeader{Section: "1", Source: "quorumlock", Manual: "quorumlock"}
 }
 
-// forMan escapes what is an emphasis in Markdown, from which the man pages are made.
+// forMan escapes the characters of emphasis in Markdown, from which the man pages are made.
 func forMan(c *cobra.Command) {
 	escape := func(text *string) { *text = strings.ReplaceAll(*text, "_", `\_`) }
 	escape(&c.Long)

@@ -75,7 +75,7 @@ func (p *program) doctor(ctx context.Context) error {
 	return exitFor(report.Worst())
 }
 
-// exitFor returns an error that says nothing and has the exit code of the worst finding.
+// exitFor returns an error without a text that has the exit code of the worst finding.
 func exitFor(worst doctor.Level) error {
 	if _, code := verdict(worst); code != exitOK {
 		return &exitError{code: code}
@@ -95,8 +95,8 @@ func verdict(worst doctor.Level) (word string, code int) {
 	}
 }
 
-// verdictOf is the word for the nodes of a list. A node that fails while a majority grants locks has the exit code of
-// broken, because it needs a repair, and another word.
+// verdictOf returns the word for the nodes of a list. If a node fails while a majority grants locks, the exit code is
+// the one for broken, because the node needs a repair, but the word is another.
 func verdictOf(r doctor.Report) string {
 	word, code := verdict(r.Worst())
 	if code == exitBroken && r.Voting >= r.Quorum {
@@ -105,7 +105,7 @@ func verdictOf(r doctor.Report) string {
 	return word
 }
 
-// checkup is the report for people.
+// checkup formats the report for people.
 func (p *program) checkup(nodes []doctor.Node, r doctor.Report) string {
 	style := p.style()
 	t := &table{width: p.columns()}
@@ -144,7 +144,7 @@ func remedies(style style, nodes []doctor.Node, findings []doctor.Finding) strin
 	return b.String()
 }
 
-// paint is the word of a verdict in its colour.
+// paint returns the word of a verdict in its colour.
 func paint(style style, worst doctor.Level, word string) string {
 	if worst == doctor.Note {
 		return style.green(word)
@@ -152,7 +152,7 @@ func paint(style style, worst doctor.Level, word string) string {
 	return style.of(worst, word)
 }
 
-// alike groups findings that differ in nothing but their node.
+// alike groups findings that differ only in their node.
 func alike(findings []doctor.Finding) (groups [][]doctor.Finding) {
 next:
 	for _, f := range findings {
@@ -205,7 +205,7 @@ func clock(n doctor.Node) string {
 	return short(n.Clock)
 }
 
-// disk words whether there is an append-only file, and when it reaches the disk.
+// disk describes whether there is an append-only file, and when it reaches the disk.
 func disk(n doctor.Node) string {
 	switch {
 	case n.Unchecked != "":
@@ -218,7 +218,7 @@ func disk(n doctor.Node) string {
 	return n.Fsync
 }
 
-// full words what happens when the memory is full.
+// full describes the effect of a full memory.
 func full(n doctor.Node) string {
 	switch {
 	case n.Unchecked != "":
@@ -261,7 +261,7 @@ type checkedJSON struct {
 	RoundTripMs     float64  `json:"round_trip_ms"`
 	ClockOffsetMs   float64  `json:"clock_offset_ms"` // minus the clock of this machine
 	AppendOnly      bool     `json:"append_only"`
-	AppendFsync     string   `json:"append_fsync"` // empty when it is not known
+	AppendFsync     string   `json:"append_fsync"` // empty when it isn't known
 	EvictionPolicy  string   `json:"eviction_policy"`
 	MaxMemory       bool     `json:"max_memory"`
 	Replicas        int      `json:"replicas"`

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Exit codes, as README.md lists them. Those above 63 are of sysexits.h, those
-// from 126 on of env(1) and the shell.
+// Exit codes, as README.md lists them. Those above 63 are from sysexits.h, those from 126 on are from env(1) and the
+// shell.
 const (
 	exitOK         = 0
 	exitWarnings   = 1 // doctor: the nodes work and need attention, or no failover was seen
@@ -24,8 +24,7 @@ const (
 	exitSignalBase = 128
 )
 
-// exitError is an end with an exit code. An empty text prints nothing: the
-// command has said what there is to say.
+// exitError is an end with an exit code. An empty text prints nothing: the command has already printed everything.
 type exitError struct {
 	code int
 	text string
@@ -41,7 +40,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usagef is an error of the caller: value, bound and fix.
+// usagef returns an error of the caller: value, bound and fix.
 func usagef(format string, args ...any) error {
 	return &exitError{code: exitUsage, text: fmt.Sprintf(format, args...)}
 }
@@ -56,7 +55,7 @@ func exitCode(err error) int {
 	case errors.As(err, &exit):
 		return exit.code
 	case errors.Is(err, quorumlock.ErrLost):
-		return exitLost // also where another client has the lock since
+		return exitLost // even if another client has the lock now
 	case errors.Is(err, quorumlock.ErrHeld):
 		return exitConflict
 	case errors.Is(err, quorumlock.ErrNoQuorum), errors.As(err, &node):
@@ -67,14 +66,13 @@ func exitCode(err error) int {
 	return exitInternal
 }
 
-// flagNames names the flags that set the library's options, for the errors that name those.
+// flagNames maps the library's options in errors to the flags that set them.
 var flagNames = strings.NewReplacer("WithTTL", "--ttl", "WithMinHold", "--min-hold", "WithHolder", "--holder", "WithStartupWait", "--wait", "WithWait", "--wait",
 	"WithObserveEvery", "--every", "WithPrefix", "--prefix", "WithNodeTimeout", "--node-timeout", "WithRestartGuard", "--restart-guard", "WithGuardRollout", "--guard-rollout", "WithFailover", "--failover-window",
 	"TLSConfig.Certificates", "--tls-cert and --tls-key", "TLSConfig.RootCAs", "--tls-ca", "TLSConfig.ServerName", "--tls-server-name", "TLSConfig", "--tls", "Username and Password of", "--username and --password-file for")
 
-// oneLine returns the text of an error on one line, in the words of the command line:
-// flags for options, and without the name of the library before each part, because the
-// name of the program stands there already.
+// oneLine returns the text of an error on one line, in the words of the command line. It has flags for options, and
+// omits the name of the library before each part, because the name of the program is already there.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {

@@ -62,7 +62,7 @@ func (p *program) failover(ctx context.Context, o failoverOptions) error {
 	return exitFor(report.Worst())
 }
 
-// aftermath is the report of a failover for people.
+// aftermath formats the report of a failover for people.
 func (p *program) aftermath(f doctor.Failover, r doctor.FailoverReport) string {
 	style, n := p.style(), f.Before
 	t := &table{width: p.columns()}
@@ -79,7 +79,7 @@ func (p *program) aftermath(f doctor.Failover, r doctor.FailoverReport) string {
 	}
 	b.WriteString(remedies(style, []doctor.Node{n}, r.Findings))
 	word, _ := verdict(r.Worst())
-	// The word may be coloured, so the wrapping of what follows must not count it.
+	// The word may be coloured, so the wrapping of the following text must not count it.
 	b.WriteString("\n" + paint(style, r.Worst(), word))
 	b.WriteString(strings.TrimPrefix(wrap("", word+": "+r.Meaning), word))
 	if r.Advice != "" {
@@ -88,7 +88,7 @@ func (p *program) aftermath(f doctor.Failover, r doctor.FailoverReport) string {
 	return b.String()
 }
 
-// courseFacts is how a failover went, a line for each fact.
+// courseFacts describes the course of a failover, one line for each fact.
 func courseFacts(f doctor.Failover, r doctor.FailoverReport) string {
 	const indent = "                "
 	var b strings.Builder
@@ -123,7 +123,7 @@ func idChange(before string, seen, changed bool) string {
 	return "as before"
 }
 
-// refused words for how long writes were refused, and why.
+// refused describes how long writes were refused, and why.
 func refused(c doctor.Course) string {
 	if c.Refused == 0 && c.Accepted {
 		return "never refused"
@@ -158,7 +158,7 @@ func oldConnection(c doctor.Course) string {
 	}
 }
 
-// window words the lower bound of the failover window.
+// window describes the lower bound of the failover window.
 func window(c doctor.Course) string {
 	switch {
 	case c.Window == 0:
@@ -186,11 +186,11 @@ type failoverJSON struct {
 	Verdict         string           `json:"verdict"` // ok, warnings or broken
 	Row             doctor.Row       `json:"row"`
 	Meaning         string           `json:"meaning"`
-	Advice          string           `json:"advice"`                  // empty where the findings say all
+	Advice          string           `json:"advice"`                  // empty where the findings are enough
 	AdvisedWindowMs float64          `json:"advised_window_ms"`       // 0 where the endpoint must not be the only node
 	Node            checkedJSON      `json:"node"`                    // before the failover
 	Fenced          bool             `json:"fenced"`                  // INFO shows min_slaves_good_slaves
-	GoodReplicas    int              `json:"good_replicas"`           // what it shows
+	GoodReplicas    int              `json:"good_replicas"`           // the number that it shows
 	MaxLagMs        float64          `json:"min_replicas_max_lag_ms"` // 0 when it may not be read
 	Failover        courseJSON       `json:"failover"`
 	Findings        []doctor.Finding `json:"findings"`
@@ -204,7 +204,7 @@ type courseJSON struct {
 	ReplIDChanged bool                 `json:"master_replid_changed"`
 	RefusedMs     float64              `json:"refused_ms"`
 	Accepted      bool                 `json:"accepted_again"`
-	Failures      map[string]int       `json:"failures"` // of writes meanwhile, by their reason
+	Failures      map[string]int       `json:"failures"` // of writes during that time, by their reason
 	Acknowledged  int                  `json:"acknowledged"`
 	Lost          int                  `json:"lost"`
 	Old           doctor.OldConnection `json:"old_connection"` // ended, silent, read_only, refuses, accepts, moved, or empty

@@ -35,7 +35,7 @@ func watchFailover(tb testing.TB, addr string, args ...string) *watching {
 	w := &watching{stdout: bufio.NewReader(stdout), stderr: bufio.NewReader(stderr)}
 	w.interrupt = func() { require.NoError(tb, c.Process.Signal(syscall.SIGINT)) }
 	w.wait = func() int {
-		_ = c.Wait() // the exit code is what counts
+		_ = c.Wait() // only the exit code counts
 		return c.ProcessState.ExitCode()
 	}
 	line, err := w.stderr.ReadString('\n')

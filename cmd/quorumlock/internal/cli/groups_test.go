@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Run and inspect take failover groups among the nodes. The Sentinel has a user of its own.
+// Run and inspect accept failover groups among the nodes. The Sentinel has its own user.
 func TestANodeMayBeAFailoverGroup(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t, redistest.Options{Args: []string{"--user", "reader", "on", ">of-the-sentinel", "+@all"}})

@@ -41,7 +41,7 @@ func TestAScriptWithoutAFirstLineRunsAsUnderEnv(t *testing.T) {
 	assert.Equal(t, outcome{stdout: "job a b 2\n", code: 3}, invoke(t, three(t), "run", "job", "--", script, "a b", "c"))
 }
 
-// What run advises for several readers works, also with the password in the environment.
+// The nesting that run suggests for several readers works, even with the password in the environment.
 func TestANestedRunReachesTheServers(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, 1, "--user", "u", "on", ">word", "~*", "&*", "+@all", "--user", "default", "off")[0]
@@ -68,7 +68,8 @@ func descendants(parent int) (pids []int) {
 	return pids
 }
 
-// Systemd sends TERM to every process of a service, with KillMode=mixed to the first one only. The command gets one in both cases.
+// Systemd sends TERM to every process of a service, but with KillMode=mixed only to the first one. The command gets one
+// TERM in both cases.
 func TestTheCommandOfAServiceGetsOneTERM(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)

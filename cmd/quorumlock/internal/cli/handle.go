@@ -53,7 +53,7 @@ when it is lost. A shared lease has no handle: to read, use run --shared.`,
 	return c
 }
 
-// orMe returns a label, the user of this process for none.
+// orMe returns the label, or the user of this process if it is empty.
 func orMe(label string) string {
 	if label == "" {
 		return me()
@@ -87,7 +87,7 @@ token has grown. It exits with 76 if the lock was lost.`,
 	return c
 }
 
-// detached takes a lock, detaches it, and prints its handle. A lock whose handle could not be printed is released.
+// detached takes a lock, detaches it, and prints its handle. If printing fails, it releases the lock.
 func (p *program) detached(ctx context.Context, ttl time.Duration, take func(context.Context, *quorumlock.Manager) (*quorumlock.Lease, error)) error {
 	longest := config.MaxTTL
 	if p.connection.guard > 0 {
@@ -107,7 +107,7 @@ func (p *program) detached(ctx context.Context, ttl time.Duration, take func(con
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout) // it is printed, or released
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout) // a signal may not prevent printing or releasing
 	defer cancel()
 	h, err := l.Detach(ctx, ttl)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *program) detached(ctx context.Context, ttl time.Duration, take func(con
 	return nil
 }
 
-// handle returns the handle of an argument, or the one on stdin for "-".
+// handle returns the handle of an argument, or the handle on stdin for "-".
 func (p *program) handle(text string) (quorumlock.Handle, error) {
 	if text == "-" {
 		line := bufio.NewScanner(p.stdin)

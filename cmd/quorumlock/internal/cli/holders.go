@@ -8,10 +8,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// revokedReaders is the owner of a lock whose readers were revoked: the nodes then name none of them.
+// revokedReaders is the owner of a lock whose readers were revoked: the nodes then name no reader.
 const revokedReaders = "00000000000000000000000000000000"
 
-// called returns what a holder is called in a sentence. It is one of so many readers, or has the lock alone.
+// called returns the name of a holder for a sentence. The holder is one of this number of readers, or has the lock
+// alone.
 func called(h quorumlock.Holder, readers int) string {
 	name := cmp.Or(h.Label, "owner "+h.Owner)
 	switch {
@@ -27,7 +28,7 @@ func called(h quorumlock.Holder, readers int) string {
 	return name + " and " + strconv.Itoa(readers-1) + " other readers"
 }
 
-// cell returns what a holder is called in a table. Readers are counted: which of them is named changes.
+// cell returns the name of a holder for a table. Readers are counted, because the reader that is named changes.
 func cell(h quorumlock.Holder, readers int) string {
 	switch {
 	case h.Owner == revokedReaders:
@@ -45,8 +46,7 @@ func countedReaders(n int) string {
 	return strconv.Itoa(n) + " readers"
 }
 
-// begun returns when the holder, or the reader that has been there for the longest time, has got the lock;
-// zero if that is not known.
+// begun returns when the holder got the lock, or the reader that has it for the longest time; zero if that is unknown.
 func begun(s quorumlock.Status) time.Time {
 	switch {
 	case s.Holder.Owner == revokedReaders:
@@ -57,8 +57,8 @@ func begun(s quorumlock.Status) time.Time {
 	return s.Holder.Since
 }
 
-// sameHolder reports whether two states of a lock have one holder. Readers are one, also after a revocation, and
-// a writer that continues as a reader is the same.
+// sameHolder reports whether two states of a lock have one holder. Readers count as one, even after a revocation, and
+// so does a writer that continues as a reader.
 func sameHolder(a, b quorumlock.Status) bool {
 	read := func(s quorumlock.Status) bool { return s.Readers > 0 || s.Holder.Owner == revokedReaders }
 	return a.Holder.Owner == b.Holder.Owner || read(a) && read(b)

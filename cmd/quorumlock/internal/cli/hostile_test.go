@@ -17,10 +17,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// drawing is a text that would draw on a terminal, by the two ways in which a sequence starts.
+// drawing is a text that would draw on a terminal, by the two ways to start a sequence.
 const drawing = "\x1b[31m\u009b2J\r\u202e"
 
-// silent checks that a terminal which gets a text does nothing but show it.
+// silent checks that a terminal only shows the text.
 func silent(tb testing.TB, what, text string) {
 	tb.Helper()
 	assert.True(tb, utf8.ValidString(text), "%s: %q", what, text)
@@ -32,7 +32,7 @@ func silent(tb testing.TB, what, text string) {
 	}
 }
 
-// Values in every form that a node may have: our own with other people's text in each field, and another client's.
+// Values in every form that a node may have: our own with foreign text in each field, and another client's.
 func TestNothingFromANodeReachesTheTerminalAsItIs(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 1)
@@ -104,7 +104,7 @@ func TestAnAskIsPrintedEscaped(t *testing.T) {
 	silent(t, "run", o.stderr)
 }
 
-// A URL in --nodes has a password as a rule. No output repeats it, in whole or in part.
+// A URL in --nodes usually has a password. No output repeats it, in whole or in part.
 func TestNoCommandRepeatsThePasswordOfAURL(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []string{

@@ -80,7 +80,7 @@ func (p *program) inspectPermits(ctx context.Context, name string, limit int) er
 	return err
 }
 
-// permitsOf is the state of the permits of a name for people.
+// permitsOf formats the state of the permits of a name for people.
 func (p *program) permitsOf(s quorumlock.Status, taken int) string {
 	t := &table{width: p.columns()}
 	t.row("SLOT", "HOLDER", "OWNER", "EXPIRES IN", "SINCE")
@@ -114,7 +114,7 @@ func (p *program) inspect(ctx context.Context, name string) error {
 	return err
 }
 
-// inspection is the status of a lock for people.
+// inspection formats the status of a lock for people.
 func (p *program) inspection(s quorumlock.Status) string {
 	style := p.style()
 	state := style.green("free")
@@ -158,7 +158,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	return text
 }
 
-// holderFacts says who holds a lock, and for how long. Readers have a table, see readersOf.
+// holderFacts adds who holds a lock, and for how long. Readers have a table, see readersOf.
 func holderFacts(fact func(key, value string), s quorumlock.Status) {
 	switch {
 	case s.Readers > 0:
@@ -184,7 +184,7 @@ func holderFacts(fact func(key, value string), s quorumlock.Status) {
 	}
 }
 
-// readersOf returns a line for each reader of a lock that is known, empty for none.
+// readersOf returns a line for each known reader of a lock, empty for none.
 func (p *program) readersOf(s quorumlock.Status) string {
 	if s.Readers == 0 {
 		return ""
@@ -229,7 +229,7 @@ func (p *program) queueOf(s quorumlock.Status) string {
 	return text
 }
 
-// heldOn words how many nodes say that a lock is held. Of a free lock none do, which is not an outage.
+// heldOn describes how many nodes report a lock as held. For a free lock none do, which is not an outage.
 func heldOn(s quorumlock.Status, quorum int) string {
 	text := fmt.Sprintf("%d of %d nodes", s.Votes, len(s.Nodes))
 	if s.Votes > 0 {
@@ -238,8 +238,7 @@ func heldOn(s quorumlock.Status, quorum int) string {
 	return text
 }
 
-// token words the fencing register: while the lock is free it is an upper bound
-// of the last holder's token.
+// token describes the fencing register: while the lock is free it is an upper bound of the last holder's token.
 func token(s quorumlock.Status) string {
 	switch {
 	case s.Held && (s.Readers > 0 || s.Holder.Owner == revokedReaders): // the token of readers is one above the register
@@ -259,7 +258,7 @@ func since(t time.Time) string {
 	return fmt.Sprintf("%s (%s ago by this clock)", t.UTC().Format(time.RFC3339), short(time.Since(t)))
 }
 
-// expires words when the key expires. A revoked or detached lock is not renewed.
+// expires describes when the key expires. A revoked or detached lock is not renewed.
 func expires(s quorumlock.Status) string {
 	switch {
 	case s.TTL < 0:
@@ -277,7 +276,7 @@ func nodeHolder(n quorumlock.NodeStatus) string {
 	return cell(n.Holder, n.Readers)
 }
 
-// left words when a lock expires.
+// left describes when a lock expires.
 func left(held bool, ttl time.Duration) string {
 	switch {
 	case !held:

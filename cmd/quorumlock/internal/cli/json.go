@@ -6,14 +6,13 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// The JSON of inspect and list. The keys are stable: a new one may come, and none
-// changes its meaning.
+// The JSON of inspect and list. The keys are stable: new keys may be added, and no key changes its meaning.
 
 type holderJSON struct {
 	Label       string `json:"label"`
 	Owner       string `json:"owner"`
 	TraceParent string `json:"trace_parent"`
-	Since       string `json:"since"`   // RFC 3339, empty when it is not known
+	Since       string `json:"since"`   // RFC 3339, empty when it isn't known
 	Asked       string `json:"asked"`   // who has asked for the lock, and why
 	Revoked     string `json:"revoked"` // who has revoked the lease, and why
 	Detached    bool   `json:"detached"`
@@ -54,7 +53,7 @@ type waiterJSON struct {
 	Since    string  `json:"since"` // RFC 3339, by this clock
 	WaitedMs float64 `json:"waited_ms"`
 	Shared   bool    `json:"shared"`
-	Permits  int     `json:"permits"` // of that many, it wants one; 0 for other leases
+	Permits  int     `json:"permits"` // of this number of permits, it wants one; 0 for other leases
 }
 
 // queueOf returns the first waiters of a lock.
@@ -86,7 +85,7 @@ func holderOf(h quorumlock.Holder) *holderJSON {
 	return j
 }
 
-// end returns how long a lock lives, nil where there is no such number.
+// end returns how long a lock lives, nil for a lock without such a number.
 func end(held bool, d time.Duration) *float64 {
 	if !held || d < 0 {
 		return nil

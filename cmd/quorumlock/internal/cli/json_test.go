@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// What the library calls a thing, the command calls the same.
+// The command uses the library's names.
 func TestTheCommandsJSONAgreesWithThatOfTheLibrary(t *testing.T) {
 	holder := quorumlock.Holder{Label: "web-1", Owner: "ab", TraceParent: "00-…", Since: time.Now().Local(), Asked: "ops: deploy", Revoked: "ops: it hangs", Detached: true}
 	s := quorumlock.Status{

@@ -101,7 +101,7 @@ type look struct {
 	at    time.Time
 	locks []quorumlock.Status // by name
 	cut   bool                // there are more
-	err   error               // why locks may be missing; nil if none is
+	err   error               // why locks may be missing; nil if none are
 }
 
 // look finds the locks.

@@ -83,7 +83,7 @@ func (s *screen) end() {
 	}
 }
 
-// draw returns the lines of a look, as many as there is room for; 0 columns or rows are room for all.
+// draw returns the lines of a look, as many as fit; 0 columns or rows mean no limit.
 func (s *screen) draw(l look, columns, rows int) []string {
 	style := s.style()
 	t := &table{width: columns}
@@ -123,7 +123,7 @@ func counted(n int, more bool) string {
 	return text
 }
 
-// who words the holder that a majority names.
+// who names the holder that a majority names.
 func who(s quorumlock.Status) string {
 	switch {
 	case s.Held:
@@ -142,7 +142,7 @@ func age(s quorumlock.Status, now time.Time) string {
 	return short(max(now.Sub(at), 0).Round(time.Second))
 }
 
-// changes prints a line for every change since the look before.
+// changes prints a line for every change since the previous look.
 type changes struct {
 	*lister
 	before     map[string]quorumlock.Status
@@ -151,7 +151,7 @@ type changes struct {
 
 // change is one line of JSON. Its keys are stable.
 type change struct {
-	At    string `json:"at"`    // RFC 3339, when it was seen
+	At    string `json:"at"`    // RFC 3339, when list found it
 	Event string `json:"event"` // held, passed_on, no_majority, votes, waiters, readers or free
 	statusJSON
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// stubborn ignores TERM, as do its children: one prints, one sleeps, and one is a
-// child of a child. It writes its process id, which is that of its group.
+// stubborn ignores TERM, as do its children: one prints, one sleeps, and one is a child of a child. It writes its
+// process id, which is also its group's.
 const stubborn = `trap '' TERM INT HUP
 (while :; do echo child; sleep 0.5; done) &
 (sleep 600; :) &
@@ -45,22 +45,21 @@ func children(tb testing.TB) int {
 	return n
 }
 
-// lostTTL is long enough for a busy machine to keep the leases until they are taken
-// away, and together is how many commands run at one time.
+// lostTTL is long enough for a busy machine to keep the leases until they are taken away. together is how many commands
+// run at one time.
 const (
 	lostTTL  = 6 * time.Second
 	together = 5
 )
 
-// Every process of a command is dead when another client is granted the lock, whatever
-// silences the nodes. What another client sees is the proof: at its grant it looks for
-// the processes.
+// Every process of a command is dead when another client is granted the lock, whatever silences the nodes. The other
+// client proves it: at its grant it looks for the processes.
 func TestEveryProcessOfALostCommandIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct {
 		claim string
-		// silence takes the nodes away from the commands, and returns when another
-		// client can have every lock as soon as its keys expire.
+		// silence takes the nodes away from the commands. It returns when another client can get every lock as soon as
+		// its keys expire.
 		silence func(servers []*redistest.Server, proxies []*redistest.Proxy)
 	}{
 		{"the servers are stopped and continued", func(servers []*redistest.Server, _ []*redistest.Proxy) {

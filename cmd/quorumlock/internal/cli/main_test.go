@@ -23,18 +23,18 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// TestMain makes this test binary the command line, when a test starts it so.
+// TestMain makes this test binary the command line, when a test starts it as such.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUORUMLOCK_CLI_MAIN") != "" {
 		if os.Getenv("QUORUMLOCK_CLI_MAIN") != "nested" {
-			_ = os.Unsetenv("QUORUMLOCK_CLI_MAIN") // the commands that it runs are no command lines
+			_ = os.Unsetenv("QUORUMLOCK_CLI_MAIN") // the commands that it runs are not command lines
 		}
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	testkit.RunWaiting(m)
 }
 
-// patience is for what has to happen on a machine that stands still for seconds.
+// patience is the limit for required events on a machine that stands still for seconds.
 const patience = time.Minute
 
 // commandLine returns quorumlock as a process of its own, with a clean environment.
@@ -51,7 +51,7 @@ func commandLine(tb testing.TB, addrs []string, args ...string) *exec.Cmd {
 	return c
 }
 
-// outcome is what a command line left behind.
+// outcome has the results of a command line.
 type outcome struct {
 	stdout, stderr string
 	code           int

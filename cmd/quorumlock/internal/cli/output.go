@@ -10,20 +10,20 @@ import (
 	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
 
-// width is how wide text for people is.
+// width is the width of text for people.
 const width = 80
 
-// columns returns how wide tables may be: the width of the terminal, 0 for no bound where a
-// program reads the output.
+// columns returns the maximum width of tables: the width of the terminal, or 0 for no bound if a program reads the
+// output.
 func (p *program) columns() int {
 	columns, _, _ := size(p.stdout)
 	return columns
 }
 
-// style is whether to colour what is printed.
+// style is whether to colour the output.
 type style bool
 
-// style returns the style of stdout: a terminal, and a user who wants colours.
+// style returns the style of stdout: coloured on a terminal, unless the user refuses colours.
 func (p *program) style() style {
 	_, no := os.LookupEnv("NO_COLOR")
 	_, _, terminal := size(p.stdout)
@@ -83,7 +83,7 @@ func (t *table) lines() []string {
 	return lines
 }
 
-// shrink takes from the widest column until the line fits.
+// shrink narrows the widest column until the line fits.
 func (t *table) shrink(widths []int) {
 	const least = 8
 	total := 2 * (len(widths) - 1)
@@ -143,7 +143,7 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-// short rounds a duration to what a person reads.
+// short rounds a duration for a person.
 func short(d time.Duration) string {
 	switch a := d.Abs(); {
 	case a >= time.Minute:

@@ -97,7 +97,7 @@ func TestFlagsOfPermitsAreChecked(t *testing.T) {
 	assert.Contains(t, o.stderr, "--permits 0: must be 1 to 1024")
 }
 
-// Watch prints a line for each permit, and then one for each that changes.
+// Watch prints a line for each permit, and then one for each change.
 func TestWatchFollowsPermits(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)

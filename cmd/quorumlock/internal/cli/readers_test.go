@@ -141,8 +141,8 @@ func TestARiskOfASharedLeaseIsNotedAsOne(t *testing.T) {
 	}, notes)
 }
 
-// readerOf returns a reader of "job", in a process of its own as far as the nodes can see. The nodes name the
-// one with the longest TTL.
+// readerOf returns a reader of "job" that the nodes see as a separate process. The nodes name the reader with the
+// longest TTL.
 func readerOf(t *testing.T, addrs []string, label string, ttl time.Duration) *quorumlock.Lease {
 	t.Helper()
 	l, err := open(t, addrs, quorumlock.WithTTL(ttl), quorumlock.WithHolder(label)).Acquire(t.Context(), "job", quorumlock.Shared())
@@ -150,7 +150,7 @@ func readerOf(t *testing.T, addrs []string, label string, ttl time.Duration) *qu
 	return l
 }
 
-// afterAWriter moves the fencing registers of "job", which readers leave as they are.
+// afterAWriter moves the fencing registers of "job", which readers leave unchanged.
 func afterAWriter(t *testing.T, addrs []string) {
 	t.Helper()
 	l, err := open(t, addrs).TryAcquire(t.Context(), "job")
@@ -275,7 +275,7 @@ func TestListCountsTheReadersOfALock(t *testing.T) {
 	assert.Equal(t, 1, next("readers").Readers)
 	second := readerOf(t, addrs, "second", time.Minute)
 	s := next("readers")
-	for len(s.Holders) < 2 { // a look in the middle of the grant counts what a majority has
+	for len(s.Holders) < 2 { // in the middle of the grant, a look counts only what a majority has
 		s = next("readers")
 	}
 	assert.Equal(t, []any{2, 2, second.Owner()}, []any{s.Readers, len(s.Holders), s.Holder.Owner})

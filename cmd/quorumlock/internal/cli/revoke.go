@@ -116,7 +116,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		return err
 	}
 	defer closeManager(m)
-	before, _ := m.Inspect(ctx, name) // Revoke returns an error of its own
+	before, _ := m.Inspect(ctx, name) // Revoke returns its own error
 	r, err := m.Revoke(ctx, name, f.reason)
 	if err != nil {
 		if r.Marked > 0 {
@@ -137,14 +137,14 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		return err
 	}
 	for s := range statuses {
-		if s.Known && s.Holder.Owner != r.Holder.Owner && s.Holder.Owner != revokedReaders { // the marks stand until the readers' leases end
+		if s.Known && s.Holder.Owner != r.Holder.Owner && s.Holder.Owner != revokedReaders { // the marks stay until the readers' leases end
 			return p.holding(s, nil)
 		}
 	}
 	return ctx.Err()
 }
 
-// revocation prints what a revocation of a holder, or of so many readers, has done.
+// revocation prints the result of the revocation of a holder, or of this number of readers.
 func (p *program) revocation(name string, r quorumlock.Revocation, readers int) error {
 	if p.connection.json {
 		j := revocationJSON{Name: name, Holder: holderOf(r.Holder), Readers: readers, Marked: r.Marked}

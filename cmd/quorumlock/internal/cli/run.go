@@ -34,8 +34,7 @@ type runOptions struct {
 	permits                   int // 0 for none
 }
 
-// Bounds and defaults of run. A command takes time to end, so a lease that runs
-// one is longer than the library's shortest.
+// Bounds and defaults of run. A command takes time to end, so its lease must be longer than the library's shortest.
 const (
 	minRunTTL       = time.Second
 	maxDefaultGrace = 10 * time.Second
@@ -115,7 +114,7 @@ func (o *runOptions) register(f *pflag.FlagSet) {
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 }
 
-// checkKind checks the flags that say which kind of lease the command runs under.
+// checkKind checks the flags for the kind of lease under which the command runs.
 func (o *runOptions) checkKind(names int, permits bool) error {
 	switch {
 	case o.shared && permits:
@@ -215,7 +214,7 @@ func lookUp(command string) (string, error) {
 	return path, nil
 }
 
-// cannotRun says why a command does not run, with the exit codes of env(1).
+// cannotRun explains why a command does not run, with the exit codes of env(1).
 func cannotRun(command string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return &exitError{code: exitNotFound, text: strconv.Quote(command) + " is not found: give a path, or a command that is in PATH"}
@@ -259,7 +258,7 @@ func describe(e child.Exit) string {
 	return "exit code " + strconv.Itoa(e.Code)
 }
 
-// isSelf reports whether a command is this program, which nests locks and needs the servers.
+// isSelf reports whether a command is this program, which then nests locks and needs the servers.
 func isSelf(path string) bool {
 	self, err := os.Executable()
 	if err != nil {
@@ -273,8 +272,8 @@ func isSelf(path string) bool {
 	return err == nil && os.SameFile(mine, its)
 }
 
-// environment returns our environment with what the command may want to know, and without the
-// passwords of the servers: a command under a lock has no business there.
+// environment returns our environment with additions for the command, and without the passwords of the servers: a
+// command under a lock does not need them.
 func environment(all taken, keepPassword bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -296,7 +295,7 @@ func environment(all taken, keepPassword bool) []string {
 	return env
 }
 
-// namesOf writes what run has taken for people.
+// namesOf describes for people what run has taken.
 func namesOf(all taken) string {
 	var names []string
 	for _, l := range all.All() {
@@ -305,7 +304,7 @@ func namesOf(all taken) string {
 	return whatOf(all) + strings.Join(names, " with ")
 }
 
-// whatOf writes before a name that run has only a shared lease or a permit of it.
+// whatOf returns a prefix for a name of which run has only a shared lease or a permit.
 func whatOf(all taken) string {
 	one, ok := all.(single)
 	switch {
@@ -317,8 +316,8 @@ func whatOf(all taken) string {
 	return fmt.Sprintf("permit %d of ", one.Slot())
 }
 
-// giveBack releases the leases, which may have ended already. With --min-hold the
-// nodes keep the name taken until then, without this process.
+// giveBack releases the leases, which may have ended already. With --min-hold the nodes keep the name taken until then,
+// without this process.
 func (p *program) giveBack(all taken, o runOptions) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -170,7 +170,7 @@ func TestSignalsReachTheWholeGroupAndTheLockIsReleased(t *testing.T) {
 	addrs := three(t)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if signal.Ignored(s) {
-			continue // the test was started by nohup, and so the command ignores it as well
+			continue // the test was started by nohup, so the command ignores it as well
 		}
 		c, group, _ := begin(t, addrs, "job", "--ttl", "60s", "--", "sh", "-c", "sleep 600 & echo $$ >PID; sleep 600")
 		ended := make(chan struct{})
@@ -313,7 +313,7 @@ func TestACommandDoesNotOutliveItsCommandLine(t *testing.T) {
 	eventually(t, "the command is dead", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
 }
 
-// zombie reports whether a process has ended, though nobody has asked for it.
+// zombie reports whether a process has ended, and its parent has not waited for it.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")

@@ -21,7 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// plain checks what every output for people is, when it is piped: whole, and without escapes.
+// plain checks the properties of all piped output for people: it is whole, and has no escapes.
 func plain(tb testing.TB, text string) {
 	tb.Helper()
 	silent(tb, "output", text)
@@ -31,7 +31,7 @@ func plain(tb testing.TB, text string) {
 	}
 }
 
-// long is a holder that no terminal has room for, and that would like to draw on it.
+// long is a holder that is too wide for any terminal, and that tries to draw on it.
 var long = "host \x1b[31mred " + strings.Repeat("x", 200)
 
 func TestInspectSaysWhoHoldsALock(t *testing.T) {
@@ -112,7 +112,7 @@ func TestListFollowsEveryChange(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
 	lines := bufio.NewReader(stdout)
-	// next skips what depends on when the watcher looks.
+	// next skips events that depend on when the watcher looks.
 	next := func(event string) (s change) {
 		for s.Event != event {
 			line, err := lines.ReadString('\n')

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// held is what the supervisor needs of a lease.
+// held is the part of a lease that the supervisor needs.
 type held interface {
 	Remaining() time.Duration
 	Done() <-chan struct{}
@@ -19,15 +19,15 @@ type held interface {
 	Wanted() <-chan quorumlock.Wanted
 }
 
-// leases are several leases that a command runs under. What happens to one of them happens to all.
+// leases are several leases that a command runs under. An event of one of them is an event of all.
 type leases struct {
 	taken
-	atRisk  chan quorumlock.AtRisk  // capacity 1, nothing dropped while the leases are held, closed by no one
+	atRisk  chan quorumlock.AtRisk  // capacity 1, nothing dropped while the leases are held, never closed
 	renewed chan quorumlock.Renewed // the same
 	wanted  chan quorumlock.Wanted  // the same
 }
 
-// heldBy returns leases for the supervisor. A single one is itself.
+// heldBy returns leases for the supervisor. A single lease is returned unchanged.
 func heldBy(all taken) held {
 	if one := all.All(); len(one) == 1 {
 		return one[0]
@@ -41,7 +41,7 @@ func heldBy(all taken) held {
 	return l
 }
 
-// forward passes on what happens to one lease, until they end.
+// forward passes on the events of one lease, until the leases end.
 func forward[T any](all taken, from <-chan T, to chan<- T) {
 	for e := range from {
 		select {
@@ -60,16 +60,16 @@ func (l leases) Renewed() <-chan quorumlock.Renewed { return l.renewed }
 // Wanted delivers who wants each lease.
 func (l leases) Wanted() <-chan quorumlock.Wanted { return l.wanted }
 
-// group is what the supervisor needs of a process group.
+// group is the part of a process group that the supervisor needs.
 type group interface {
 	Signal(syscall.Signal)
-	Pass(syscall.Signal)   // one that this process has got
+	Pass(syscall.Signal)   // a signal that this process has received
 	Done() <-chan struct{} // the command itself has ended
 	Alive() bool           // some process of the group runs
 	Resume()
 }
 
-// phase is how far the end of a group has come. It only moves forward.
+// phase is how far the end of a group has progressed. It only moves forward.
 type phase int
 
 const (
@@ -79,16 +79,16 @@ const (
 )
 
 const (
-	poll    = 5 * time.Millisecond   // between two looks whether a group is dead
-	maxLook = 250 * time.Millisecond // between two looks at the lease, because a clock may jump
-	giveUp  = 5 * time.Second        // after KILL: what lives on cannot be killed by this user
+	poll    = 5 * time.Millisecond   // between two checks whether a group is dead
+	maxLook = 250 * time.Millisecond // between two checks of the lease, because a clock may jump
+	giveUp  = 5 * time.Second        // after KILL: this user cannot kill what remains
 )
 
 // supervisor keeps a process group within a lease: the group is dead before the
 // lease ends.
 type supervisor struct {
 	name    string
-	what    string // before the name of a lease, for those that are not exclusive
+	what    string // before the name of a lease that isn't exclusive
 	nodes   int
 	lease   held
 	group   group
@@ -104,7 +104,7 @@ type supervisor struct {
 	ended  bool            // the command itself has ended
 	noted  bool            // that another client asks for the lease
 	lost   bool            // the group was stopped because of the lease
-	risky  map[string]bool // names of which a warning stands
+	risky  map[string]bool // names with a standing warning
 	causes string          // what was wrong with the nodes at the last warning
 }
 
@@ -148,12 +148,12 @@ func (s *supervisor) run() (lost bool) {
 	}
 }
 
-// step does what is due, and returns when to look again.
+// step takes the due action, and returns when to check again.
 func (s *supervisor) step() time.Duration {
 	left := s.lease.Remaining()
 	if s.phase == phaseRunning {
 		s.lost = left <= max(s.grace, s.margin) && !s.ended
-		if s.lost || s.ended { // what a command leaves behind ends with it
+		if s.lost || s.ended { // processes that the command left behind end with it
 			s.terminate(left)
 		}
 	}
@@ -175,8 +175,8 @@ func (s *supervisor) step() time.Duration {
 	}
 }
 
-// terminate asks the group to end. There is no way back: a command that has been
-// asked to stop is killed after the grace, even if the lease recovers.
+// terminate asks the group to end. That is final: a command that was asked to stop is killed after the grace, even if
+// the lease recovers.
 func (s *supervisor) terminate(left time.Duration) {
 	s.phase, s.termAt = phaseTerminating, time.Now()
 	switch {
@@ -191,8 +191,8 @@ func (s *supervisor) terminate(left time.Duration) {
 	}
 }
 
-// hopeless reports that what is left of the group does not die by KILL, because it
-// runs as another user. It waits for the command itself without end.
+// hopeless reports that the rest of the group does not die by KILL, because it runs as another user. For the command
+// itself it waits without a limit.
 func (s *supervisor) hopeless() bool {
 	if s.phase != phaseKilling || !s.ended || time.Since(s.killAt) < giveUp {
 		return false
@@ -226,7 +226,7 @@ func (s *supervisor) asked(e quorumlock.Wanted) {
 	}
 }
 
-// askedBy says who asks, and why.
+// askedBy names the client that asks, and its reason.
 func askedBy(e quorumlock.Wanted) string {
 	text := cmp.Or(e.By, "another client")
 	if e.Reason != "" {
@@ -249,7 +249,7 @@ func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
 		s.what, e.Name, e.Confirmed, s.nodes, e.Remaining.Round(time.Millisecond), s.causes)
 }
 
-// causes says what is wrong with nodes.
+// causes lists the errors of nodes.
 func causes(nodes []*quorumlock.NodeError) string {
 	var b strings.Builder
 	for _, n := range nodes {

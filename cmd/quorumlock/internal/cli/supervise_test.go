@@ -49,10 +49,10 @@ func (l *fakeLease) lose() {
 	close(l.done)
 }
 
-// fakeGroup notes the signals that it gets, and when.
+// fakeGroup records the signals that it gets, and when.
 type fakeGroup struct {
 	begun       time.Time
-	ignoresTerm bool // to all but KILL
+	ignoresTerm bool // all except KILL
 	done        chan struct{}
 
 	mu      sync.Mutex
@@ -76,7 +76,7 @@ func (g *fakeGroup) Signal(s syscall.Signal) {
 	}
 }
 
-// end ends the command, and perhaps leaves something behind.
+// end ends the command, which perhaps leaves a process behind.
 func (g *fakeGroup) end(remnant bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +94,7 @@ func (g *fakeGroup) Alive() bool {
 }
 func (g *fakeGroup) Resume() { g.resumed++ }
 
-// supervised runs a supervisor in virtual time; script plays the world.
+// supervised runs a supervisor in virtual time; script plays the environment.
 func supervised(t *testing.T, ignoresTerm bool, script func(l *fakeLease, g *fakeGroup, signals chan<- os.Signal)) (g *fakeGroup, notes []string, lost bool) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &fakeLease{
@@ -156,7 +156,7 @@ func TestARenewedLeaseLeavesTheCommandAlone(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
-// A command that was asked to stop does not go on because the lease recovers.
+// A command that was asked to stop does not continue if the lease recovers.
 func TestThereIsNoWayBackFromTERM(t *testing.T) {
 	g, _, lost := supervised(t, true, func(l *fakeLease, _ *fakeGroup, _ chan<- os.Signal) {
 		time.Sleep(8*time.Second + time.Millisecond)

@@ -4,5 +4,5 @@ package cli
 
 import "os"
 
-// size says that nothing is a terminal here: output is plain.
+// size reports that no file is a terminal here: output is plain.
 func size(*os.File) (columns, rows int, terminal bool) { return 0, 0, false }

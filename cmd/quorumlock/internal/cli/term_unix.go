@@ -14,7 +14,7 @@ func size(f *os.File) (columns, rows int, terminal bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	if s.Col == 0 || s.Row == 0 { // one that does not say
+	if s.Col == 0 || s.Row == 0 { // a terminal that does not report its size
 		return width, 24, true
 	}
 	return int(s.Col), int(s.Row), true

@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 )
 
-// typist is a command line that runs on a terminal of its own.
+// typist is a command line that runs on its own terminal.
 type typist struct {
 	*exec.Cmd
 	t      *testing.T
@@ -52,7 +52,7 @@ func atTerminal(t *testing.T, c *exec.Cmd) *typist {
 		for {
 			n, err := master.Read(text)
 			if err != nil {
-				return // nobody has the terminal open any more
+				return // no process has the terminal open any more
 			}
 			y.mu.Lock()
 			y.screen.Write(text[:n])
@@ -139,7 +139,7 @@ func TestListRedrawsInPlaceWithinTheTerminal(t *testing.T) {
 	assert.Contains(t, y.shown(), "\x1b[?25h", "the cursor is back")
 }
 
-// A person at a terminal gets lines that fit. A program gets the names as they are.
+// A person at a terminal gets lines that fit. A program gets the unchanged names.
 func TestListCutsNamesAtATerminalOnly(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)

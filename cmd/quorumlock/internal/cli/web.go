@@ -100,7 +100,7 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// onlyLoopback answers requests for a loopback host only. A site can have its own name lead to 127.0.0.1 (DNS
+// onlyLoopback answers only requests for a loopback host. A site can make its own name lead to 127.0.0.1 (DNS
 // rebinding), and its script could then read the page; the browser still sends the site's name.
 func onlyLoopback(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

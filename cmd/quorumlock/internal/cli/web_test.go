@@ -27,7 +27,7 @@ func served(t *testing.T, addrs []string, args ...string) string {
 	require.NoError(t, c.Start())
 	t.Cleanup(func() {
 		_, _ = io.Copy(io.Discard, out)
-		_ = c.Wait() // with the end of the context of the test
+		_ = c.Wait() // the end of the test's context ends it
 		assert.Zero(t, c.ProcessState.ExitCode(), stderr.String())
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -57,7 +57,7 @@ func TestWebServesThePageOnLoopbackToLoopbackHosts(t *testing.T) {
 		assert.Equal(t, http.StatusMisdirectedRequest, ask(host).StatusCode, "%s: DNS may lead another site's name here", host)
 	}
 
-	// A stream that is open does not hold up the end: served waits for it.
+	// An open stream does not delay the end: served waits for it.
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"events", nil)
 	require.NoError(t, err)
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)

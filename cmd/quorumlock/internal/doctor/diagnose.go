@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// diagnose says why a node could not be asked.
+// diagnose explains why a node could not be asked.
 func diagnose(ctx context.Context, option rueidis.ClientOption, err error) *Finding {
 	f := &Finding{Level: Fail}
 	var unknown x509.UnknownAuthorityError
@@ -52,7 +52,7 @@ func diagnose(ctx context.Context, option rueidis.ClientOption, err error) *Find
 	return f
 }
 
-// other is for errors that say no more than that the node does not work.
+// other is for errors that show only that the node does not work.
 func other(err error) (code, problem, fix string) {
 	var network net.Error
 	switch {
@@ -69,7 +69,7 @@ func other(err error) (code, problem, fix string) {
 	return CodeNotRedis, "the server at this address is not Redis: " + err.Error(), "fix the address in --nodes"
 }
 
-// dropped reports whether an error is the end of a connection and no more.
+// dropped reports whether an error is only the end of a connection.
 func dropped(text string) bool {
 	return strings.Contains(text, "EOF") || strings.Contains(text, "connection reset") || strings.Contains(text, "broken pipe")
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { testkit.RunWaiting(m) }
 
 const prefix = "quorumlock:"
 
-// options returns plain options of addresses, changed.
+// options returns options with these addresses, after change.
 func options(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
 	var all []rueidis.ClientOption
 	for _, addr := range addrs {
@@ -53,7 +53,7 @@ func examine(tb testing.TB, all []rueidis.ClientOption, s Settings) ([]Node, Rep
 	return nodes, Judge(nodes, s)
 }
 
-// found returns "level code node" of all findings that are no notes.
+// found returns "level code node" of all findings that are not notes.
 func found(r Report) (all []string) {
 	for _, f := range r.Findings {
 		if f.Level != Note {
@@ -207,8 +207,7 @@ func TestCredentialsAndTLSThatDoNotFitAreNamed(t *testing.T) {
 	}
 }
 
-// documented returns the minimal rules of the user, which docs/reference.md has as a command for
-// a shell.
+// documented returns the minimal rules of the user, from the shell command in docs/reference.md.
 func documented(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/reference.md")
@@ -324,7 +323,7 @@ func TestAGuardThatIsNotGivenFailsWhileItIsInUse(t *testing.T) {
 	assert.Zero(t, judged().Voting, "in quarantine")
 }
 
-// A node that does not vote yet, or will not once a client comes, is named.
+// A node that does not vote yet, or will not once a client connects, is named.
 func TestAQuarantineIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
@@ -374,7 +373,7 @@ func TestASentinelIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 1)
 	n := Probe(context.Background(), options(addrs(servers), nil)[0], prefix)
-	n.Mode = "sentinel" // a Sentinel needs a file of its own to start: the words are what is tested
+	n.Mode = "sentinel" // a Sentinel needs its own file to start: only the words are tested
 	assert.Equal(t, []string{"fail no_quorum -1", "fail sentinel 0"}, found(Judge([]Node{n}, guarded)))
 }
 
@@ -410,10 +409,10 @@ func TestSomethingThatIsNoRedisIsNamed(t *testing.T) {
 	assert.Contains(t, []string{CodeNotRedis, CodeUnreachable}, n.Fault.Code)
 }
 
-// repair returns the script that docs/runbook.md has for a base that is far ahead.
+// repair returns the script in docs/runbook.md for a base that is far ahead.
 func repair(t *testing.T) string { return inRunbook(t, `(?s)redis-cli EVAL "(.*?)" 1 `) }
 
-// inRunbook returns what docs/runbook.md has where a pattern has its group.
+// inRunbook returns the text of docs/runbook.md that matches the group of a pattern.
 func inRunbook(t *testing.T, pattern string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/runbook.md")
@@ -423,8 +422,7 @@ func inRunbook(t *testing.T, pattern string) string {
 	return string(found[1])
 }
 
-// The script for another maxTTL changes the time in the marker and nothing else, so that the
-// node goes on to vote.
+// The script for another maxTTL changes only the time in the marker, so the node continues to vote.
 func TestTheScriptForAnotherMaxTTLKeepsTheNodeVoting(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1)[0]
@@ -440,8 +438,8 @@ func TestTheScriptForAnotherMaxTTLKeepsTheNodeVoting(t *testing.T) {
 	assert.Empty(t, found(r))
 }
 
-// A clock was a year ahead when the restart guard wrote its marker, or when the register was
-// moved. Both stay when the clock is right again.
+// A clock was a year ahead when the restart guard wrote its marker, or when the register was moved. Both stay after the
+// clock is right again.
 func TestABaseAndARegisterThatAreFarAheadAreFound(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
@@ -493,7 +491,7 @@ func TestAListThatExcludesThisOneIsNamed(t *testing.T) {
 	require.NoError(t, l.Release(context.Background()))
 }
 
-// A node that was restarted has a new run_id. Until the clients have announced it, they still name the earlier one.
+// A restarted node has a new run_id. Until the clients have announced it, they still name the earlier one.
 func TestAListFromBeforeARestartIsNotAnother(t *testing.T) {
 	t.Parallel()
 	nodes := []Node{{Addr: "a", RunID: "A", Uptime: time.Hour}, {Addr: "b", RunID: "B", Uptime: time.Hour}, {Addr: "c", RunID: "C2", Uptime: 10 * time.Second}}

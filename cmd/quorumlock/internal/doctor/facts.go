@@ -1,5 +1,5 @@
-// Package doctor checks the Redis masters that locks live on. Probe asks one node;
-// Judge says what is wrong with all of them together, and how to fix it.
+// Package doctor checks the Redis masters that locks live on. Probe asks one node; Judge finds what is wrong with all
+// of them together, and how to fix it.
 package doctor
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Node is what one node says of itself.
+// Node has the facts that one node reports.
 type Node struct {
 	Addr  string
 	Fault *Finding // why the node could not be asked, nil if it could
@@ -16,7 +16,7 @@ type Node struct {
 	RunID   string // of the server process
 	Uptime  time.Duration
 	ReplID  string // of the data set: a master and its replicas have the same one
-	Former  string // master_replid2: of the data set it was a replica of until it was promoted
+	Former  string // master_replid2: of the data set of which it was a replica until it was promoted
 	Role    string // master or slave
 	Master  string // HOST:PORT that a replica follows
 	Mode    string // standalone, cluster or sentinel
@@ -42,7 +42,7 @@ type Node struct {
 	Clock      time.Duration // this node's clock minus the clock of this machine
 	Unchecked  string        // why INFO could not be read
 	Missing    []string      // rights that the user lacks, as ACL rules
-	Refused    []Refusal     // what the server refuses otherwise
+	Refused    []Refusal     // other refusals by the server
 	Marker     time.Duration // the time of the restart guard's marker, 0 for none
 	Process    string        // the server's process that the marker names, empty for none
 	Quarantine time.Duration // how long the node does not vote, by the marker; 0 or less for a node that votes
@@ -51,13 +51,13 @@ type Node struct {
 	InUse map[string]time.Duration // announcements of lists of nodes, and how long ago each was made
 
 	BaseAhead     time.Duration // how far the base of the registers is ahead of this node's clock
-	RegisterAhead time.Duration // the same of the highest register
+	RegisterAhead time.Duration // how far the highest register is ahead
 }
 
 // Answers reports whether the node could be asked.
 func (n Node) Answers() bool { return n.Fault == nil }
 
-// readInfo takes what INFO says.
+// readInfo reads the answer to INFO.
 func (n *Node) readInfo(text string) {
 	var host, port string
 	text = strings.TrimPrefix(text, "txt:") // a verbatim string, in RESP3
@@ -109,7 +109,7 @@ func (n *Node) readInfo(text string) {
 	}
 }
 
-// readConfig takes what CONFIG GET says, if the user may ask.
+// readConfig reads the answer to CONFIG GET, if the user may ask.
 func (n *Node) readConfig(values map[string]string) {
 	n.Fsync = values["appendfsync"]
 	n.LoadTruncated = values["aof-load-truncated"] == "yes"

@@ -5,34 +5,33 @@ import (
 	"time"
 )
 
-// Failover is what ProbeFailover observed at one endpoint.
+// Failover has the observations of ProbeFailover at one endpoint.
 type Failover struct {
 	Before      Node
-	NotWritable string        // why the first write failed: nothing was observed then
+	NotWritable string        // why the first write failed: then nothing was observed
 	Samples     []Sample      // in the order in which they ended
 	Lasted      time.Duration // from the first write on
-	Settle      time.Duration // a failover has ended when nothing has changed for so long
+	Settle      time.Duration // a failover has ended when nothing has changed for this long
 }
 
-// Sample is one exchange over one connection: a write, and what INFO said behind it.
-// Instants count from the first write on, by the clock of this machine.
+// Sample is one exchange over one connection: a write, and the answer to the INFO behind it. Instants count from the
+// first write, by the clock of this machine.
 type Sample struct {
-	Conn    int  // number of the connection, in the order of dialling
+	Conn    int  // number of the connection, in the order of connecting
 	Held    bool // the probe writes over a newer connection, and keeps this one to compare
 	Sent    time.Duration
 	Ended   time.Duration // with the answer, or with the end of the wait for it
 	Write   Write
 	Refusal string // the first word of the server's error
-	Number  int    // that was written
+	Number  int    // the number that was written
 	Server  Server
 
-	// Before are the newest numbers that the server knew before this write, the newest
-	// first. It is nil where the server continued from the last number that it acknowledged
-	// over this connection.
+	// Before has the newest numbers that the server knew before this write, the newest first. It is nil if the server
+	// continued from the last number that it acknowledged over this connection.
 	Before []int
 }
 
-// Write is what became of a write.
+// Write is the result of a write.
 type Write int
 
 // The outcomes of a write.
@@ -44,13 +43,13 @@ const (
 	WriteBroken                // the connection ended, or could not be made
 )
 
-// Server is what INFO says of the server behind a connection, empty without an answer.
+// Server has the INFO of the server behind a connection, empty without an answer.
 type Server struct{ RunID, ReplID, Role string }
 
 // historyLen is how many of the numbers before a write a server returns.
 const historyLen = 100
 
-// Course is how a failover went.
+// Course is the course of a failover.
 type Course struct {
 	Seen          bool
 	After         time.Duration // from the first write to the first sign of the failover
@@ -61,10 +60,10 @@ type Course struct {
 	// accepted again. Without a failover it is the longest such time.
 	Refused  time.Duration
 	Accepted bool           // writes were accepted in the end
-	Failures map[string]int // why writes failed in that time, by the word for it
+	Failures map[string]int // why writes failed in that time, by a word for the reason
 
 	Acknowledged int // writes
-	Lost         int // of them, that the final server does not know
+	Lost         int // acknowledged writes that the final server does not know
 
 	Old        OldConnection
 	OldRefusal string // the error of OldRefuses
@@ -75,7 +74,7 @@ type Course struct {
 	TwoMasters bool // the old master acknowledged a write after the new one had
 }
 
-// OldConnection is what became of the connection that was open before the failover.
+// OldConnection is the fate of the connection that was open before the failover.
 type OldConnection string
 
 // The fates of the old connection.
@@ -89,7 +88,7 @@ const (
 	OldMoved    OldConnection = "moved"     // it survived, and leads to the new master
 )
 
-// Course returns how the failover went. It depends on the samples alone.
+// Course returns the course of the failover. It depends only on the samples.
 func (f Failover) Course() Course {
 	c := Course{Failures: map[string]int{}}
 	first, found := f.first()
@@ -130,10 +129,10 @@ func (f Failover) Course() Course {
 	return c
 }
 
-// differ reports whether two ids are there and differ.
+// differ reports whether two ids are known and differ.
 func differ(a, b string) bool { return a != "" && b != "" && a != b }
 
-// failure words why a write failed, empty for one that did not.
+// failure describes why a write failed, empty for a write that did not fail.
 func failure(s Sample) string {
 	switch s.Write {
 	case WriteRefused:
@@ -157,8 +156,8 @@ func (f Failover) first() (Server, bool) {
 	return Server{}, false
 }
 
-// sign returns when the first sign of a failover came: another master answered, or the
-// server does not take writes because it is a replica. Failed writes alone are not a sign.
+// sign returns when the first sign of a failover came: another master answered, or the server refuses writes because it
+// is a replica. Failed writes alone are not a sign.
 func (f Failover) sign(first Server) (at time.Duration, found bool) {
 	for _, s := range f.Samples {
 		slave := s.Server.Role == "slave"
@@ -172,8 +171,8 @@ func (f Failover) sign(first Server) (at time.Duration, found bool) {
 	return 0, false
 }
 
-// Settled reports whether a failover was seen, and nothing has changed for f.Settle before
-// f.Lasted: all writes were accepted by one server, and by no other over an old connection.
+// Settled reports whether a failover was seen, and nothing has changed for f.Settle before f.Lasted: one server
+// accepted all writes, and no other server did over an old connection.
 func (f Failover) Settled() bool {
 	first, _ := f.first()
 	final, found := f.final()
@@ -207,8 +206,8 @@ type gap struct {
 	closed     bool // a write was accepted in the end
 }
 
-// gap returns the gap of the failover, or the longest one without a failover. Gaps with
-// less than f.Settle between them are one.
+// gap returns the gap of the failover, or the longest gap without a failover. Gaps that are less than f.Settle apart
+// count as one.
 func (f Failover) gap(c Course) gap {
 	var gaps []gap
 	open := false
@@ -245,9 +244,9 @@ func (f Failover) gap(c Course) gap {
 	return longest
 }
 
-// window returns for how long the old master acknowledged writes after the new one had
-// answered. Only a write that the new master outlived counts: if the old one is promoted
-// again after the new one has died, that is another term of it.
+// window returns for how long the old master acknowledged writes after the new one had answered. Only a write before
+// the new master's last answer counts: if the old one is promoted again after the new one has died, that is another
+// term.
 func (f Failover) window(first Server) (window time.Duration, twoMasters bool) {
 	var answered, accepted, last time.Duration = -1, -1, -1 // of the new master
 	for _, s := range f.Samples {
@@ -275,7 +274,7 @@ func (f Failover) window(first Server) (window time.Duration, twoMasters bool) {
 	return window, twoMasters
 }
 
-// old returns what became of the connection that was written to before the failover.
+// old returns the fate of the connection that the writer used before the failover.
 func (f Failover) old(first Server, begun time.Duration) (OldConnection, string) {
 	conn := -1
 	for _, s := range f.Samples {
@@ -322,9 +321,9 @@ func (f Failover) final() (Server, bool) {
 	return Server{}, false
 }
 
-// lost counts the acknowledged writes that the final server does not know. Each is looked
-// for once, in what that server knew at its first write that was sent later. A number that
-// is missing there is not found later either, because replication replaces the whole value.
+// lost counts the acknowledged writes that the final server does not know. Each is looked for once, in the numbers that
+// the server knew at its first later write. A number that is missing there is not found later either, because
+// replication replaces the whole value.
 func (f Failover) lost() (count int, since time.Duration) {
 	final, found := f.final()
 	if !found {
@@ -359,8 +358,8 @@ type history struct {
 	older   int // numbers up to this one may have been forgotten, so they count as known
 }
 
-// newHistory takes the newest numbers that a server knows. Two connections may have
-// written their numbers in another order, so only the newer half is complete.
+// newHistory takes the newest numbers that a server knows. Two connections may have written their numbers in another
+// order, so only the newer half is complete.
 func newHistory(newest []int) *history {
 	h := &history{numbers: map[int]bool{}}
 	for _, n := range newest {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Row says which kind of node an endpoint is, by what a failover did. The names are stable.
+// Row is the kind of node that an endpoint is, by its behaviour in a failover. The names are stable.
 type Row string
 
 // The rows, from the best.
 const (
-	RowFenced   Row = "fenced"    // a master that is cut off from its replicas stops to take writes
+	RowFenced   Row = "fenced"    // a master that is cut off from its replicas stops taking writes
 	RowCrash    Row = "crash"     // it failed over as after a crash, and nothing bounds a split
 	RowLossy    Row = "lossy"     // acknowledged writes were lost, and nothing bounds a split
 	RowSplit    Row = "split"     // the old master and the new one took writes at the same time
@@ -21,15 +21,13 @@ const (
 )
 
 const (
-	// fenceDelay is what min-replicas needs beyond min-replicas-max-lag: 2 s, because Redis
-	// counts the lag in whole seconds and checks it once a second, and 2 s for the commands
-	// that a frozen master may run before it checks. It does not bound a master that is stopped
-	// again and again, see docs/managed.md.
+	// fenceDelay is the time that min-replicas needs in addition to min-replicas-max-lag: 2 s, because Redis counts the
+	// lag in whole seconds and checks it once a second, and 2 s for the commands that a frozen master may run before it
+	// checks. It does not bound a master that is stopped again and again, see docs/managed.md.
 	fenceDelay = 4 * time.Second
 	// defaultLag is Redis's own min-replicas-max-lag.
 	defaultLag = 10 * time.Second
-	// unfencedWindow is what was measured for a master that stood still, without
-	// min-replicas and without a split.
+	// unfencedWindow is the measured window of a master that stood still, without min-replicas and without a split.
 	unfencedWindow = 10 * time.Second
 )
 
@@ -38,7 +36,7 @@ type FailoverReport struct {
 	Course
 	Row      Row
 	Meaning  string        // the row in plain words
-	Advice   string        // what to set or to do, empty where the findings say all
+	Advice   string        // what to set or to do, empty where the findings are enough
 	Advised  time.Duration // window for WithFailover, 0 where none makes this endpoint safe alone
 	Findings []Finding     // the worst first
 }
@@ -46,8 +44,7 @@ type FailoverReport struct {
 // Worst returns the worst level of the findings, Note when nothing needs fixing.
 func (r FailoverReport) Worst() Level { return worst(r.Findings) }
 
-// JudgeFailover says what a failover of this endpoint does to a lock. It depends on the
-// observations alone.
+// JudgeFailover judges the effect of this endpoint's failover on a lock. It depends only on the observations.
 func JudgeFailover(f Failover) FailoverReport {
 	n := f.Before
 	j := &judge{nodes: []Node{n}, settings: Settings{Guard: time.Second}} // a failover needs the guard, of any time
@@ -84,11 +81,10 @@ const (
 	sameOnAll  = ", the same on all clients: "
 )
 
-// fence judges whether a master that is cut off from its replicas stops to take the writes
-// of scripts.
+// fence judges whether a master that is cut off from its replicas stops taking the writes of scripts.
 func (j *judge) fence(n Node) (fenced bool) {
 	if n.Unchecked != "" {
-		return false // which has its own finding
+		return false // this has its own finding
 	}
 	most := max(1, majority(n.Replicas))
 	if !n.Fenced {
@@ -113,8 +109,8 @@ func (j *judge) fence(n Node) (fenced bool) {
 	return fenced
 }
 
-// majority returns the least min-replicas-to-write with which no two servers of a master
-// and k replicas can both take writes.
+// majority returns the smallest min-replicas-to-write with which no two servers of a master and k replicas can both
+// take writes.
 func majority(k int) int { return (k + 1) / 2 }
 
 // fenceWindow is how long an old master can continue under min-replicas.
@@ -125,7 +121,7 @@ func fenceWindow(n Node) time.Duration {
 	return defaultLag + fenceDelay
 }
 
-// row says which row this is, in plain words, and what to set.
+// row sets the row, its plain words, and the settings to change.
 func (r *FailoverReport) row(n Node, fenced bool) {
 	switch {
 	case !r.Seen:
@@ -167,7 +163,7 @@ func guardFor(window time.Duration) string {
 	return fmt.Sprintf("WithRestartGuard(TTL + lock delay + %v) with WithFailover(%[1]v)", window)
 }
 
-// course judges how the failover went.
+// course judges the course of the failover.
 func (j *judge) course(f Failover, r FailoverReport, fenced bool) {
 	refused := r.Refused.Round(time.Millisecond)
 	switch {

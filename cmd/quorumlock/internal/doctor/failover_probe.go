@@ -49,7 +49,7 @@ func ProbeFailover(ctx context.Context, option rueidis.ClientOption, prefix stri
 	option.PipelineMultiplex, option.BlockingPipeline = -1, -1
 	option.ReadBufferEachConn, option.WriteBufferEachConn = probeBuffer, probeBuffer
 	option.RingScaleEachConn = 2
-	// No PING of rueidis: one goroutine uses a connection at a time, and finds its end itself.
+	// No PING of rueidis: one goroutine uses a connection at a time, and itself finds its end.
 	timeout := cmp.Or(s.patience, patience)
 	option.Dialer = net.Dialer{Timeout: timeout, KeepAlive: -1}
 	option.ConnWriteTimeout = timeout
@@ -76,9 +76,9 @@ func ProbeFailover(ctx context.Context, option rueidis.ClientOption, prefix stri
 	return f
 }
 
-// failoverProbe is a probe that runs. Three goroutines use one connection each: the writer
-// the connection of a client that dials anew on every error, the keeper the one that the writer left
-// last while it was up, and the scout a new one each time.
+// failoverProbe is a running probe. Three goroutines use one connection each. The writer uses the connection of a
+// client that connects again after every error, the keeper the last connection that the writer left while it was up,
+// and the scout a new one each time.
 type failoverProbe struct {
 	option   rueidis.ClientOption
 	patience time.Duration
@@ -90,11 +90,11 @@ type failoverProbe struct {
 	mu       sync.Mutex // guards all below, and connection.server and connection.wrote
 	samples  []Sample
 	conns    int           // connections dialled
-	number   int           // that was written last
+	number   int           // the number that was written last
 	writesTo *Server       // where the writer's last write was accepted, nil while writes fail
 	found    *connection   // by the scout, for the writer
 	held     *connection   // for the keeper
-	dropped  []*connection // for the keeper to close, which may still use them
+	dropped  []*connection // for the keeper, which may still use them, to close
 }
 
 // connection is a client that has one connection, and is closed with it. It belongs to one
@@ -103,7 +103,7 @@ type connection struct {
 	client rueidis.Client
 	number int
 	script string // digest of counterScript
-	last   int    // number that was acknowledged last
+	last   int    // the number that was acknowledged last
 	server Server
 	wrote  bool
 }
@@ -135,15 +135,15 @@ func (p *failoverProbe) run(ctx context.Context, c *connection, s FailoverSettin
 	return f.Samples, f.Lasted
 }
 
-// observed returns what was seen so far.
+// observed returns the observations so far.
 func (p *failoverProbe) observed(settle time.Duration) Failover {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Failover{Samples: p.samples[:len(p.samples):len(p.samples)], Lasted: time.Since(p.begun), Settle: settle}
 }
 
-// keepWriting writes as a client does that dials anew on every error, and on a connection
-// whose server is not a master any more.
+// keepWriting writes like a client that connects again after every error, and after its server has lost the role of the
+// master.
 func (p *failoverProbe) keepWriting(ctx context.Context, c *connection) {
 	for pause := writeEvery; sleep(ctx, pause); {
 		if found := p.takeFound(); found != nil {
@@ -194,17 +194,17 @@ func (p *failoverProbe) keepHeld(ctx context.Context) {
 			p.mu.Lock()
 			if p.held == c {
 				p.held, p.dropped = nil, append(p.dropped, c)
-			} // else it was dropped meanwhile
+			} // otherwise it was dropped in between
 			p.mu.Unlock()
 		}
 	}
 }
 
-// scout dials while writes are accepted, to find another master behind the endpoint.
+// scout connects while writes are accepted, to find another master behind the endpoint.
 func (p *failoverProbe) scout(ctx context.Context) {
 	for sleep(ctx, scoutEvery) {
 		if p.writing() == nil {
-			continue // the writer dials
+			continue // the writer connects
 		}
 		c, err := p.dial()
 		if err != nil {
@@ -244,8 +244,8 @@ func (p *failoverProbe) takeFound() *connection {
 	return c
 }
 
-// hold gives a connection to the keeper. One that a write was accepted over is worth more
-// than one that never was, and the connection to the old master more than one to the new.
+// hold gives a connection to the keeper. A connection with an accepted write is worth more than one without, and the
+// connection to the old master more than one to the new.
 func (p *failoverProbe) hold(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,11 +274,11 @@ func (p *failoverProbe) add(s Sample) {
 	p.samples = append(p.samples, s)
 }
 
-// clean deletes the key, and closes what is open.
+// clean deletes the key, and closes all open connections.
 func (p *failoverProbe) clean() {
 	if c, err := p.dial(); err == nil { // whatever the endpoint leads to now
 		ctx, cancel := context.WithTimeout(context.Background(), p.patience)
-		_ = c.client.Do(ctx, c.client.B().Del().Key(p.key).Build()).Error() // the key has an end
+		_ = c.client.Do(ctx, c.client.B().Del().Key(p.key).Build()).Error() // the key expires anyway
 		cancel()
 		p.close(c)
 	}

@@ -12,10 +12,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// counterScript puts a number before those that the key holds, and returns those. It is a
-// script, as every write of a lock is, and needs no right that locks do not need. A list
-// of the last numbers and not the last one alone: a number that was written without an
-// answer would otherwise hide those that were lost before it.
+// counterScript puts a number before the numbers in the key, and returns those. It is a script, like every write of a
+// lock, and needs no right that locks do not need. It keeps a list and not only the last number: a number that was
+// written without an answer would otherwise hide earlier losses.
 const counterScript = `local before = redis.call('GETRANGE', KEYS[1], 0, 799)
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. before, 'PX', ARGV[2])
 return before`
@@ -43,8 +42,7 @@ func (p *failoverProbe) dial() (*connection, error) {
 	return c, nil
 }
 
-// close closes a connection apart from the caller, since rueidis waits for a server that
-// hangs.
+// close closes a connection without delaying the caller, since rueidis waits for a server that hangs.
 func (p *failoverProbe) close(c *connection) { p.closer.Go(c.client.Close) }
 
 // write writes the next number and reads INFO. It reports whether a master accepted the
@@ -88,8 +86,8 @@ func (p *failoverProbe) ask(c *connection) (Server, error) {
 	return serverOf(results, Server{}), results[0].Error()
 }
 
-// serverOf reads INFO server and INFO replication. What is the same as before shares its
-// memory: thousands of samples are kept.
+// serverOf reads INFO server and INFO replication. Unchanged values share their memory with before: thousands of
+// samples are kept.
 func serverOf(results []rueidis.RedisResult, before Server) Server {
 	var n Node
 	for _, r := range results {
@@ -115,7 +113,7 @@ func numbersOf(text string) []int {
 	return numbers
 }
 
-// outcome returns what an error says of a write.
+// outcome converts the error of a write.
 func outcome(err error) (Write, string) {
 	var network net.Error
 	switch {
@@ -129,8 +127,7 @@ func outcome(err error) (Write, string) {
 	return WriteBroken, ""
 }
 
-// refusal returns the word for a server's error. Before Redis 7 an error inside a script
-// does not begin with it.
+// refusal returns the word for a server's error. Before Redis 7 an error inside a script does not begin with that word.
 func refusal(text string) string {
 	for _, word := range []string{"READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "LOADING", "MISCONF", "OOM"} {
 		if strings.Contains(text, word) {

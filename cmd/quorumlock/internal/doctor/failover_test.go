@@ -17,7 +17,7 @@ var (
 	replicaA = Server{RunID: "a", ReplID: "2", Role: "slave"}
 )
 
-// script makes observations, one sample every 50 ms unless it says otherwise.
+// script makes observations, one sample every 50 ms by default.
 type script struct {
 	Failover
 	at     time.Duration
@@ -25,7 +25,7 @@ type script struct {
 	last   map[int]int // by connection
 }
 
-// plain is a sound endpoint with two replicas, of which one has to follow.
+// plainEndpoint is a sound endpoint with two replicas, of which one must follow.
 func plainEndpoint() Node {
 	return Node{Addr: "a:1", RunID: "a", ReplID: "1", Role: "master", Mode: "standalone", Version: "7.0.15",
 		Replicas: 2, MinReplicas: "1", GoodNow: 2, Fenced: true, MaxLag: time.Second}
@@ -43,7 +43,7 @@ func (s *script) add(sample Sample) *script {
 	return s
 }
 
-// writes are acknowledged by a server that knows all that it acknowledged over the same connection.
+// writes adds writes acknowledged by a server that knows all that it acknowledged over the same connection.
 func (s *script) writes(n, conn int, server Server) *script {
 	for range n {
 		s.number++
@@ -57,14 +57,14 @@ func (s *script) writes(n, conn int, server Server) *script {
 	return s
 }
 
-// knows is a write that a server acknowledged, which knew these numbers before.
+// knows adds a write acknowledged by a server that knew these numbers before.
 func (s *script) knows(conn int, server Server, before ...int) *script {
 	s.number++
 	s.last[conn] = s.number
 	return s.add(Sample{Conn: conn, Number: s.number, Write: WriteAccepted, Server: server, Before: append([]int{}, before...)})
 }
 
-// held makes the last sample one over a connection that the writer had left.
+// held moves the last sample to a connection that the writer had left.
 func (s *script) held() *script {
 	s.Samples[len(s.Samples)-1].Held = true
 	return s

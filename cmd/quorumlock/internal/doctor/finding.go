@@ -1,9 +1,9 @@
 package doctor
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
-// The levels, from the least. A note asks for nothing.
+// The levels, from the least. A note requires no action.
 const (
 	Note Level = "note"
 	Warn Level = "warn"
@@ -63,7 +63,7 @@ const (
 	CodeOtherList      = "other_list"
 )
 
-// The codes of a failover that was forced.
+// The codes of a forced failover.
 const (
 	CodeNoFailover  = "no_failover"
 	CodeNotWritable = "not_writable"       // the first write failed

@@ -10,13 +10,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Settings are what the clients of the nodes are made with.
+// Settings are the options of the nodes' clients.
 type Settings struct {
 	Guard time.Duration // WithRestartGuard, 0 without
 }
 
-// MaxSkew is how far a node's clock may be from the others before it is a finding. Leases do not
-// depend on it; tokens and places in queues do.
+// MaxSkew is how far a node's clock may differ from the others before that is a finding. Leases do not depend on it;
+// tokens and places in queues do.
 const MaxSkew = time.Second
 
 // Report is the verdict on all nodes.
@@ -40,7 +40,7 @@ func worst(sorted []Finding) Level {
 
 func rank(l Level) int { return slices.Index([]Level{Note, Warn, Fail}, l) }
 
-// Judge says what is wrong with the nodes, one by one and together.
+// Judge finds what is wrong with the nodes, one by one and together.
 func Judge(nodes []Node, s Settings) Report {
 	j := &judge{nodes: nodes, settings: s}
 	for i, n := range nodes {
@@ -85,8 +85,8 @@ func Judge(nodes []Node, s Settings) Report {
 	return r
 }
 
-// farAhead is how far the base and the registers may be ahead of a node's clock without a
-// clock that was wrong: a restart guard of 48 h, the longest, puts them there.
+// farAhead is how far the base and the registers may be ahead of a node's clock if no clock was wrong: a restart guard
+// of 48 h, the longest, puts them there.
 const farAhead = 48 * time.Hour
 
 type judge struct {
@@ -110,7 +110,7 @@ func (j *judge) sorted() []Finding {
 	return j.findings
 }
 
-// kind judges what server a node is.
+// kind judges the kind of server that a node is.
 func (j *judge) kind(i int, n Node) {
 	switch n.Mode {
 	case "", "standalone":
@@ -145,7 +145,7 @@ func (j *judge) kind(i int, n Node) {
 	}
 }
 
-// dispensable are the rights without which every lock works.
+// dispensable are the rights that no lock needs to work.
 var dispensable = []struct {
 	rule         string
 	level        Level
@@ -157,8 +157,8 @@ var dispensable = []struct {
 	{"+pubsub|shardnumsub", Note, "the user may not send PUBSUB SHARDNUMSUB: counts of waiters include killed processes until their turns come", "give the user +pubsub|shardnumsub"},
 }
 
-// rights judges what the user may do. A lock works without some rights, until it is
-// contended or the node restarts: that is the wrong time to find out.
+// rights judges what the user may do. A lock works without some rights until it is contended or the node restarts, and
+// that is too late to find out.
 func (j *judge) rights(i int, n Node) {
 	missing := slices.Clone(n.Missing)
 	if n.Unchecked != "" {
@@ -215,8 +215,7 @@ func yes(b bool) string {
 	return "no"
 }
 
-// replicas judges the replicas of a node: replication is asynchronous, so one that is
-// promoted lacks the newest locks.
+// replicas judges the replicas of a node: replication is asynchronous, so a promoted replica lacks the newest locks.
 func (j *judge) replicas(i int, n Node) {
 	if n.Replicas > 0 && j.settings.Guard == 0 {
 		j.add(Warn, i, CodeReplicas, fmt.Sprintf("the node has %s: one that is promoted lacks the newest locks, and there is no restart guard",
@@ -247,7 +246,7 @@ func counted(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// guard compares the marker of the restart guard with what is given.
+// guard compares the marker of the restart guard with the given setting.
 func (j *judge) guard(i int, n Node) {
 	switch given := j.settings.Guard; {
 	case given == 0 && n.Marker == 0:
@@ -275,8 +274,8 @@ func (j *judge) guard(i int, n Node) {
 	}
 }
 
-// registers judges the fencing registers. What a wrong clock has written there stays when
-// the clock is right again: no token is wrong, and each grant costs one more round trip.
+// registers judges the fencing registers. The values that a wrong clock has written stay when the clock is right again:
+// no token is wrong, and each grant costs one more round trip.
 func (j *judge) registers(i int, n Node) {
 	days := func(d time.Duration) string { return counted(int(d/(24*time.Hour)), "day") }
 	const cost = "until the clock gets there, names cost one more round trip for each lease and their registers stay in memory"

@@ -15,11 +15,10 @@ import (
 const (
 	dialTimeout = 2 * time.Second
 	askTimeout  = 10 * time.Second
-	samples     = 5 // of the clock: the one with the shortest round trip counts
+	samples     = 5 // of the clock: the sample with the shortest round trip counts
 )
 
-// Probe asks one node all that Judge wants to know. It writes
-// two keys of its own, and deletes them.
+// Probe asks one node for everything that Judge needs. It writes two keys of its own, and deletes them.
 func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node {
 	n := Node{Addr: option.InitAddress[0]}
 	n.Plain = option.TLSConfig == nil && elsewhere(n.Addr)
@@ -45,14 +44,14 @@ func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node
 	return n
 }
 
-// elsewhere reports whether an address may be of another host.
+// elsewhere reports whether an address may belong to another host.
 func elsewhere(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return err == nil && host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// redials is how many more connections look whether the address leads to one server.
+// redials is the number of further connections that check whether the address leads to one server.
 const redials = 7
 
 // redial records the run_id that a new connection reaches, if it is another one.
@@ -68,7 +67,7 @@ func (n *Node) redial(ctx context.Context, option rueidis.ClientOption) {
 	}
 }
 
-// ask fills in all that the node says. Its error is why the node could not be asked.
+// ask fills in everything that the node reports. Its error is the reason why the node could not be asked.
 func (n *Node) ask(ctx context.Context, client rueidis.Client, prefix string) error {
 	clock := n.measure(ctx, client)
 	if clock != nil && !answered(clock) {
@@ -111,7 +110,7 @@ func (n *Node) measure(ctx context.Context, client rueidis.Client) error {
 	return nil
 }
 
-// info reads INFO. A server that refuses it is asked no further.
+// info reads INFO. A server that refuses it gets no further questions.
 func (n *Node) info(ctx context.Context, client rueidis.Client) error {
 	for _, section := range []string{"server", "replication", "memory", "persistence"} {
 		text, err := client.Do(ctx, client.B().Info().Section(section).Build()).ToString()
@@ -127,7 +126,7 @@ func (n *Node) info(ctx context.Context, client rueidis.Client) error {
 	return nil
 }
 
-// config reads settings. A user of locks has no right to, and needs none.
+// config reads settings. A user of locks has no right to that, and needs none.
 func (n *Node) config(ctx context.Context, client rueidis.Client) {
 	values := map[string]string{}
 	for _, name := range []string{"appendfsync", "aof-load-truncated", "min-replicas-to-write", "min-replicas-max-lag"} {
@@ -151,7 +150,7 @@ func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string)
 	if fields := strings.Fields(text); err == nil && len(fields) == 4 {
 		n.Process, n.Marker = fields[0], time.Duration(number(fields[2]))*time.Millisecond
 		end, _ := strconv.ParseInt(fields[1], 10, 64)
-		// An end that is further away was written before the node's clock was set back.
+		// A more distant end was written before the node's clock was set back.
 		now := time.Now().Add(n.Clock)
 		n.Quarantine = min(time.UnixMicro(end).Sub(now), n.Marker)
 		if !strings.HasSuffix(text, "open") {
@@ -163,8 +162,8 @@ func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string)
 // looks is how long a client with the guard may rely on a list of nodes that it registered before.
 const looks = 30 * time.Second
 
-// used returns the instant by the node's clock, since 1970, until which the marker binds clients without the
-// guard, as internal/wire/lua/guard.lua says: when the last list ends of a client with it, and not before that.
+// used returns the instant by the node's clock, since 1970, until which the marker binds clients without the guard, as
+// in internal/wire/lua/guard.lua. It is when the last list of a client with the guard ends, or least, if that is later.
 func (n *Node) used(ctx context.Context, client rueidis.Client, prefix string, least int64) time.Duration {
 	lists, err := client.Do(ctx, client.B().Zrange().Key(prefix+"\xffl").Min("-2").Max("-1").Withscores().Build()).AsZScores()
 	if err != nil {
@@ -198,7 +197,7 @@ func (n *Node) lists(ctx context.Context, client rueidis.Client, prefix string) 
 func (n *Node) registers(ctx context.Context, client rueidis.Client, prefix string) {
 	now := time.Now().Add(n.Clock)
 	ahead := func(micros float64) time.Duration {
-		const century = 100 * 365 * 24 * time.Hour // more does not fit, and says no more
+		const century = 100 * 365 * 24 * time.Hour // more does not fit, and would not add information
 		return time.Duration(min(micros-float64(now.UnixMicro()), float64(century.Microseconds()))) * time.Microsecond
 	}
 	values, err := client.Do(ctx, client.B().Mget().Key(prefix+"\xffb").Build()).ToArray()

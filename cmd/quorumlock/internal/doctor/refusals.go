@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// noReplicas begins the answer to a write for which too few replicas are there.
+// noReplicas begins the answer to a write when too few replicas follow.
 const noReplicas = "NOREPLICAS"
 
-// refusals judges what the server refuses of the commands that locks need, whatever the user may do. Commands with one
+// refusals judges which commands that locks need the server refuses, regardless of the user's rights. Commands with one
 // cause are one finding.
 func (j *judge) refusals(i int, n Node) {
 	if n.Mode == "sentinel" || n.Mode == "cluster" || n.Role == "slave" {
-		return // have their own findings, which say why
+		return // these have their own findings, with the reason
 	}
 	type cause struct{ code, problem, fix string }
 	commands, order := map[cause][]string{}, []cause(nil)
@@ -41,7 +41,7 @@ func (j *judge) refusals(i int, n Node) {
 	}
 }
 
-// causeOf says why a server refuses a command, by its answer.
+// causeOf explains why a server refuses a command, by its answer.
 func causeOf(text string) (code, problem, fix string) {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Whatever makes run fail, doctor names: the cause and what to do, at a node that it does not count.
+// Doctor names everything that makes run fail, with the cause and the remedy, at a node that it does not count.
 func TestEveryRefusalOfAGrantIsNamed(t *testing.T) {
 	t.Parallel()
 	full := redistest.Start(t, 1, "--maxmemory-policy", "noeviction")

@@ -22,8 +22,8 @@ type right struct {
 // probeTTL ends the keys of a probe whose user may not delete them.
 const probeTTL = 5 * time.Second
 
-// rightsOf returns what a user of locks needs, by commands on two keys of the probe alone: they
-// are written as a grant writes, because a server may refuse that and nothing else, and deleted.
+// rightsOf returns the rights of a user of locks, each with a command on two keys of the probe. The commands write like
+// a grant, because a server may refuse only that, and delete the keys.
 func rightsOf(key, channel string, end time.Time) []right {
 	set, expiry := key+"/set", strconv.FormatInt(end.UnixMilli(), 10)
 	return []right{
@@ -53,18 +53,17 @@ func rightsOf(key, channel string, end time.Time) []right {
 	}
 }
 
-// grantScript writes as a grant does, by a script, and deletes it again.
+// grantScript writes like a grant, by a script, and deletes it again.
 const grantScript = `redis.call('SET', KEYS[1], '', 'NX', 'PX', '5000') return redis.call('DEL', KEYS[1])`
 
-// rights tries every command that locks need, and the whole in a script. Unlike ACL DRYRUN, that
-// needs no right of its own, works on every version, and meets refusals for other reasons than
-// rights. An error is an error of the connection: a right that was not tried is not there for all that
-// is known.
+// rights tries every command that locks need, and then all of it in a script. Unlike ACL DRYRUN, that needs no further
+// right, works on every version, and finds refusals for reasons other than rights. An error is an error of the
+// connection: then a right that was not tried may be missing.
 func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string) error {
 	id := rand.Text()
 	key, channel := prefix+"doctor/"+id, prefix+"\xffw"+id
 	needed, listen := rightsOf(key, channel, time.Now().Add(n.Clock+probeTTL)), "SUBSCRIBE"
-	if n.Mode == "cluster" { // a slot of it as a node
+	if n.Mode == "cluster" { // a slot of the cluster as a node
 		listen = "SSUBSCRIBE"
 		needed = append(slices.DeleteFunc(needed, func(r right) bool { return strings.Contains(r.rule, "pub") }),
 			right{"+spublish", []string{"SPUBLISH", channel, ""}}, right{"+pubsub|shardnumsub", []string{"PUBSUB", "SHARDNUMSUB", channel}},
@@ -90,7 +89,7 @@ func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string)
 		return err
 	}
 	n.refuse(err, listen, "+"+strings.ToLower(listen), prefix)
-	if len(n.Missing)+len(n.Refused) > 0 { // or else the script says the same
+	if len(n.Missing)+len(n.Refused) > 0 { // otherwise the script would report the same
 		return nil
 	}
 	err = client.Do(ctx, client.B().Evalsha().Sha1(digest).Numkeys(1).Key(key).Build()).Error()
@@ -101,7 +100,7 @@ func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string)
 	return nil
 }
 
-// Refusal is a command that locks need and a server refuses for another reason than the user's rights.
+// Refusal is a command that locks need and that a server refuses for a reason other than the user's rights.
 type Refusal struct{ Command, Text string }
 
 // refuse notes the error of a command.
@@ -119,7 +118,7 @@ func (n *Node) refuse(err error, command, rule, prefix string) {
 	}
 }
 
-// answered reports whether an error is a server's answer, and not the connection's.
+// answered reports whether an error is a server's answer, and not an error of the connection.
 func answered(err error) bool {
 	var redis *rueidis.RedisError
 	return errors.As(err, &redis)
@@ -148,7 +147,7 @@ func subscribe(ctx context.Context, client rueidis.Client, command, channel stri
 	return err
 }
 
-// missingRule returns the rule that a NOPERM asks for.
+// missingRule returns the rule that a NOPERM error asks for.
 func missingRule(text, rule, prefix string) string {
 	switch refused := refusedWhat.FindString(text); {
 	case strings.HasSuffix(refused, "channel"):
@@ -165,5 +164,5 @@ func pattern(prefix string) string { return globs.Replace(prefix) + "*" }
 
 var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, ` `, `?`)
 
-// refusedWhat tells keys and channels from commands, in the words of Redis 6 and 7.
+// refusedWhat distinguishes keys and channels from commands, in the words of Redis 6 and 7.
 var refusedWhat = regexp.MustCompile(`access (a|one of the) (key|channel)`)

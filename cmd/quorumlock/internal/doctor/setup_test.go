@@ -37,7 +37,7 @@ func TestTheFileOfUsersHasTheRightsOfTheReference(t *testing.T) {
 	assert.ElementsMatch(t, append(given[1:], "+scan"), strings.Fields(line[1]), "and +scan, for quorumlock list") // without reset
 }
 
-// The server is started with docs/redis.conf and docs/users.acl as they are, but for paths and the port.
+// The server is started with docs/redis.conf and docs/users.acl unchanged, except for paths and the port.
 func TestANodeThatIsSetUpAsTheDocumentsSayIsSound(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(docs + "redis.conf")
@@ -67,8 +67,8 @@ func TestANodeThatIsSetUpAsTheDocumentsSayIsSound(t *testing.T) {
 	assert.Equal(t, CodePassword, n.Fault.Code, "the user default is off")
 }
 
-// startWith starts a server with a configuration, on a free port in place of the usual one, and returns its address. It
-// takes another port if a stranger was faster.
+// startWith starts a server with a configuration, on a free port instead of the usual one, and returns its address. It
+// takes another port if another process was faster.
 func startWith(t *testing.T, config, file string) (addr string) {
 	t.Helper()
 	bin := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")

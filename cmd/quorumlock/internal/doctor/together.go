@@ -57,8 +57,8 @@ func (j *judge) lists(i int, n Node) {
 	}
 }
 
-// apart reports whether clients of these nodes and those that announced a list so long ago may hold one lock. A node
-// that was started after the announcement is in it under the run_id of an earlier process.
+// apart reports whether clients of these nodes and the clients that announced a list this long ago may hold one lock.
+// If a node was started after the announcement, the list has the run_id of its earlier process.
 func (j *judge) apart(other wire.Announcement, ago time.Duration) bool {
 	var ids []string
 	restarted := 0
@@ -81,11 +81,11 @@ func (j *judge) apart(other wire.Announcement, ago time.Duration) bool {
 	return quorum.Apart(len(j.nodes), ids, other.Nodes, others)
 }
 
-// restartSlack is how long a client may announce an earlier process of a server, and the unit of its uptime.
+// restartSlack is how long a client may still announce an earlier process of a server; it also covers the unit of the
+// uptime.
 const restartSlack = 2 * time.Second
 
-// clocks judges the clocks of the nodes among each other. The clock of this machine
-// matters to nothing but the output of inspect.
+// clocks compares the clocks of the nodes. The clock of this machine affects only the output of inspect.
 func (j *judge) clocks() {
 	var all []time.Duration
 	for _, n := range j.nodes {
@@ -97,7 +97,7 @@ func (j *judge) clocks() {
 		return
 	}
 	slices.Sort(all)
-	median := all[(len(all)-1)/2] // as the library takes it
+	median := all[(len(all)-1)/2] // as the library does
 	if len(all) > 1 {
 		for i, n := range j.nodes {
 			if off := n.Clock - median; n.Answers() && n.RoundTrip > 0 && off.Abs() > MaxSkew+n.RoundTrip {
@@ -112,7 +112,7 @@ func (j *judge) clocks() {
 	}
 }
 
-// number judges how many nodes there are, and how many of them are usable: they grant locks now, or wait for a first client.
+// number judges how many nodes there are, and how many are usable: they grant locks now, or wait for a first client.
 func (j *judge) number(r Report, usable int) {
 	switch n := len(j.nodes); {
 	case n == 1:

@@ -1,5 +1,5 @@
-// Package shown decides how text of other people is printed: names, holders, reasons and trace ids
-// from the nodes, errors of servers, and what stands in flags. All output of the command passes it.
+// Package shown prints foreign text safely: names, holders, reasons and trace ids from the nodes, errors of servers,
+// and values of flags. All output of the command passes through it.
 package shown
 
 import (
@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// credentials are those in a URL. A password may hold every character except a space.
+// credentials matches the credentials in a URL. A password may have every character except a space.
 var credentials = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S*@`)
 
-// Text returns a text for a terminal, on one line: what does not print is escaped as Go does
-// it, such as \x1b, and a URL loses its credentials.
+// Text returns a text for a terminal, on one line. Characters that do not print are escaped as in Go, such as \x1b, and
+// a URL loses its credentials.
 func Text(s string) string {
 	s = credentials.ReplaceAllString(s, "$1***@")
 	b := make([]byte, 0, len(s))
@@ -31,8 +31,8 @@ func Text(s string) string {
 	return string(b)
 }
 
-// JSON returns marshalled JSON for a terminal: the same values, with escapes for all that does not
-// print. Package json leaves U+009B as it is, which starts a sequence as Escape and [ do.
+// JSON returns marshalled JSON for a terminal: the same values, with escapes for everything that does not print.
+// Package json leaves U+009B unchanged, which starts a sequence like Escape and [ do.
 func JSON(text []byte) []byte {
 	b := make([]byte, 0, len(text))
 	for len(text) > 0 {
