@@ -26,7 +26,7 @@ const (
 	forgets = 16          // minReigns without a short reign, after which the doublings end
 )
 
-// state is what a candidate does. The table in doc.go has the transitions.
+// state is the state of a candidate. The table in doc.go has the transitions.
 type state int
 
 const (
@@ -34,28 +34,28 @@ const (
 	queued         // waits for next
 	next           // holds next, and waits for the name
 	leading        // Lead runs
-	yielding       // Lead runs, and was told to return
+	yielding       // Lead runs, and must return
 )
 
 // lease is one of the two leases of an election.
 type lease int
 
 const (
-	nextLease lease = iota // NAME/next: its holder is the one that waits for the name
+	nextLease lease = iota // NAME/next: its holder waits for the name
 	nameLease              // NAME: its holder leads
 )
 
-// call is how far the call is that waits for a lease, and then holds it.
+// call is the state of a call, which waits for a lease and then holds it.
 type call int
 
 const (
 	absent  call = iota // there is none
 	waiting             // it has no lease yet
 	holding             // it has the lease
-	leaving             // it was told to end, and has not ended
+	leaving             // it must end, and has not ended yet
 )
 
-// what says what has happened.
+// what is the kind of an event.
 type what int
 
 const (
@@ -66,7 +66,7 @@ const (
 	observed                  // event.sight
 	preferred                 // Preference has returned event.value
 	checking                  // Health was called
-	checked                   // Health has returned, and event.ok says what
+	checked                   // Health has returned; event.ok means without an error
 	asked                     // an ask has ended, delivered or not
 )
 
@@ -81,7 +81,7 @@ type event struct {
 	ok      bool
 }
 
-// act says what the edges must do.
+// act is the kind of a command, which the edges carry out.
 type act int
 
 const (
@@ -93,7 +93,7 @@ const (
 	actAsk                   // tell the holder of command.lease command.text; asked follows
 )
 
-// command is what a candidate wants done.
+// command is something that the edges must do.
 type command struct {
 	act   act
 	lease lease
@@ -115,16 +115,16 @@ type candidate struct {
 	health health
 	reigns reigns
 
-	reignBegan   time.Duration // of the own reign, or the last one
+	reignBegan   time.Duration // of this candidate's reign, or of its last one
 	restedSince  time.Duration // when the last own reign ended, or Run began
-	yieldedAt    time.Duration // when it last yielded to a better one, or before for never
+	yieldedAt    time.Duration // when it last yielded to a better one; before: never
 	coolUntil    time.Duration // after an unhealthy reign
 	waiters      int           // for the name, while it leads
 	heard        [2]ask        // the latest ask, by lease, of the present hold
 	asking       bool          // an ask is under way
 	askNextAt    time.Duration // when to ask the holder of next again
 	askLeaderAt  time.Duration // when to ask the leader again
-	leaderlessAt time.Duration // since when no one leads, if leaderless
+	leaderlessAt time.Duration // the start of the time without a leader, if leaderless
 	leaderless   bool
 }
 
@@ -139,7 +139,7 @@ func newCandidate(r rules, chance func() uint64, id string) *candidate {
 	}
 }
 
-// step takes an event and returns what is to be done, in this order.
+// step takes an event and returns the commands, in the order to carry them out.
 func (c *candidate) step(e event, now time.Duration) []command {
 	c.commands = nil
 	switch e.what {
@@ -174,7 +174,7 @@ func (c *candidate) queue(l lease) {
 	c.emit(command{act: actQueue, lease: l})
 }
 
-// leave ends the call for a lease. What it holds is released.
+// leave ends the call for a lease, and so releases a lease that the call holds.
 func (c *candidate) leave(l lease) {
 	if c.calls[l] == waiting || c.calls[l] == holding {
 		c.calls[l] = leaving
@@ -194,7 +194,7 @@ func (c *candidate) granted(l lease, now time.Duration) {
 		if l == nameLease {
 			c.emit(command{act: actRefuse})
 		}
-		return // it was told to leave, and ends
+		return // the call is leaving, and ends
 	}
 	c.calls[l], c.heard[l] = holding, ask{}
 	if l == nextLease {
@@ -202,7 +202,7 @@ func (c *candidate) granted(l lease, now time.Duration) {
 		return
 	}
 	if now-c.yieldedAt < c.minReign/2 {
-		c.reigns.doubt(now) // the reign in between was so short that the observation has missed it
+		c.reigns.doubt(now) // the reign in between was too short for the observation to see
 	}
 	c.state, c.reignBegan, c.waiters = leading, now, 0
 	c.emit(command{act: actLead})
@@ -249,7 +249,7 @@ func (c *candidate) stays(now time.Duration) bool {
 	return c.healthy() || c.leadAnyway > 0 && c.leaderlessFor(c.leadAnyway, now)
 }
 
-// settle does what is due.
+// settle makes the transitions that are due.
 func (c *candidate) settle(now time.Duration) {
 	switch c.state {
 	case idle:

@@ -23,7 +23,7 @@ func (s schedule) withBug(b bug) schedule {
 	return s
 }
 
-// coreRules returns the rules of the candidates, which a bug may have changed. The oracles have those of the schedule.
+// coreRules returns the rules of the candidates, which a bug may have changed. The oracles use the schedule's rules.
 func (s *schedule) coreRules() rules {
 	r := s.rules
 	r.checks = s.checks
@@ -38,10 +38,10 @@ func (s *schedule) coreRules() rules {
 	return r
 }
 
-// constant prefers the same forever.
+// constant returns a preference that never changes.
 func constant(v int) func(time.Duration) int { return func(time.Duration) int { return v } }
 
-// swinging prefers one value and another, for half a period each.
+// swinging returns a preference that alternates between two values, for half a period each.
 func swinging(low, high int, period, phase time.Duration) func(time.Duration) int {
 	return func(at time.Duration) int {
 		if (at+phase)%period < period/2 {
@@ -51,14 +51,14 @@ func swinging(low, high int, period, phase time.Duration) func(time.Duration) in
 	}
 }
 
-// noisy prefers one of n values, another one each two seconds.
+// noisy returns a preference that changes at random among n values, each two seconds.
 func noisy(low, n int, seed uint64) func(time.Duration) int {
 	return func(at time.Duration) int {
 		return low + rand.New(rand.NewPCG(seed, uint64(at/(2*time.Second)))).IntN(n)
 	}
 }
 
-// random returns a schedule of everything that there is.
+// random returns a schedule with any of the faults and settings that there are.
 func random(seed uint64) schedule {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	pick := func(from, to int) int { return from + rng.IntN(to-from+1) }
@@ -133,7 +133,7 @@ func TestRandomSchedulesKeepTheBounds(t *testing.T) {
 	}
 }
 
-// crashes has a favourite that crashes after each win changes the leader less and less often.
+// crashes returns a schedule in which a favourite crashes after each win. It changes the leader less and less often.
 func crashes(seed uint64) schedule {
 	s := schedule{seed: seed, candidates: 3, rules: usually(10*time.Second, 10*time.Minute), crashWin: 2, stable: true}
 	s.likes = []func(time.Duration) int{constant(1), constant(1), constant(9)}
@@ -207,7 +207,7 @@ func TestEqualAndNoisyCandidatesDoNotYield(t *testing.T) {
 	}
 }
 
-// sickness is a fleet of three whose health swings together, each 30 s.
+// sickness returns a fleet of three whose health swings together, with a period of 30 s.
 func sickness(seed uint64, leadAnyway time.Duration) schedule {
 	s := schedule{seed: seed, candidates: 3, rules: usually(10*time.Second, 10*time.Minute), crashWin: -1, checks: true}
 	s.rules.leadAnyway = leadAnyway

@@ -74,7 +74,7 @@ func (c *Config) bounds(r *rules) error {
 	return nil
 }
 
-// kinds returns what the observation looks at: what the candidates acquire.
+// kinds returns the kinds of lease that the candidates acquire, for the observation.
 func (c *Config) kinds() (kinds []quorumlock.Kind) {
 	for _, o := range c.Acquire {
 		if kind, ok := o.(quorumlock.Kind); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Config is what an Elector is made from.
+// Config configures an Elector.
 type Config struct {
 	// Name is the name of the lease. Candidates with the same name, prefix and nodes compete. With Preference or
 	// Health, it has at most 507 bytes, and NAME/next is used as well.
@@ -31,7 +31,8 @@ type Config struct {
 
 	// Preference says how much this candidate should lead: the largest value leads. It is called 2 s after its last
 	// return, one call at a time, and must be fast: while it does not return, its last value counts for a minute, and then
-	// this candidate neither asks nor yields. So it is with nil. A panic ends the process. Run waits for its return.
+	// this candidate neither asks nor yields. The same holds for nil. A panic ends the process. Run waits for its
+	// return.
 	Preference func() int
 	// Margin is how much larger than the leader's a Preference must be. Default 1, at least 1.
 	Margin int
@@ -48,7 +49,7 @@ type Config struct {
 	// ErrInvalid.
 	HealthEvery time.Duration
 	// LeadAnyway is for work that an unhealthy leader does better than none. Unhealthy, a leader continues while no one
-	// waits, and a candidate campaigns after so long without a leader. Default 0: never.
+	// waits, and a candidate campaigns after this long without a leader. Default 0: never.
 	LeadAnyway time.Duration
 	// YieldWithin is the time from the close of Yielding to the end of Lead's context. Default 0: at once.
 	YieldWithin time.Duration

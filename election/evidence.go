@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// This file has what decisions are made from: preferences, health, the reigns that were observed, and asks.
+// This file has the evidence for decisions: preferences, health, observed reigns and asks.
 
 // preferences are the values of the last window.
 type preferences struct {
@@ -24,14 +24,14 @@ func (p *preferences) add(now time.Duration, value int) {
 	p.values = append(p.values, preference{now, value})
 }
 
-// trim forgets what is older than the window. A Preference that blocks has no value once its last one is.
+// trim forgets values that are older than the window. So a Preference that blocks for longer has no value.
 func (p *preferences) trim(now time.Duration) {
 	for len(p.values) > 0 && now-p.values[0].at > p.window {
 		p.values = p.values[1:]
 	}
 }
 
-// least returns the smallest value of the window, false for none: what a candidate says of itself.
+// least returns the smallest value of the window, false for none. A candidate reports it in its asks.
 func (p *preferences) least() (least int, ok bool) {
 	for i, v := range p.values {
 		if i == 0 || v.value < least {
@@ -41,8 +41,8 @@ func (p *preferences) least() (least int, ok bool) {
 	return least, len(p.values) > 0
 }
 
-// greatest returns the largest value of the window, false for none: what an ask is compared with. A value
-// that swings by more than the margin within the window therefore moves no leader.
+// greatest returns the largest value of the window, false for none. An ask is compared with it, so a value that swings
+// by more than the margin within the window moves no leader.
 func (p *preferences) greatest() (greatest int, ok bool) {
 	for i, v := range p.values {
 		if i == 0 || v.value > greatest {
@@ -52,11 +52,11 @@ func (p *preferences) greatest() (greatest int, ok bool) {
 	return greatest, len(p.values) > 0
 }
 
-// inARow is how many results of Health in a row change what a candidate is.
+// inARow is how many results of Health in a row change a candidate's health.
 const inARow = 3
 
-// health is what the results of Health add up to. The first result decides; a candidate is not healthy
-// before.
+// health is the health of a candidate, by the results of Health. The first result decides; before it, the candidate is
+// not healthy.
 type health struct {
 	every time.Duration
 	ok    bool
@@ -65,7 +65,7 @@ type health struct {
 
 	running bool
 	began   time.Duration // of the running check, or of its latest overdue part
-	late    bool          // the running check has missed its deadline, so what it returns does not count
+	late    bool          // the running check has missed its deadline, so its result does not count
 }
 
 func (h *health) begin(now time.Duration) { h.running, h.began, h.late = true, now, false }
@@ -100,7 +100,7 @@ func (h *health) result(ok bool) {
 	}
 }
 
-// sight is what an observation says of the name.
+// sight is one observation of the name.
 type sight struct {
 	known, held bool
 	owner       string // of the lease
@@ -110,10 +110,10 @@ type sight struct {
 // one: a favourite that crashes after each win changes the leader less and less often.
 type reigns struct {
 	short     time.Duration // a reign below this is short
-	forgotten time.Duration // after so long without one, the count begins again
+	forgotten time.Duration // after this long without one, the count begins again
 	most      int
 
-	watched   bool          // the first sight has been
+	watched   bool          // there was a sight
 	owner     string        // of the present reign, "" for none
 	began     time.Duration // when it was first seen
 	whole     bool          // its beginning was seen
@@ -121,7 +121,7 @@ type reigns struct {
 	lastShort time.Duration
 }
 
-// see takes an observation. What is unknown changes nothing: the same reign may continue.
+// see takes an observation. An unknown holder changes nothing: the same reign may continue.
 func (r *reigns) see(s sight, now time.Duration) {
 	if !s.known {
 		return
@@ -138,8 +138,8 @@ func (r *reigns) see(s sight, now time.Duration) {
 	r.watched = true
 }
 
-// doubt counts a short reign. Those that follow each other that closely count as one: a deployment restarts each
-// candidate, and a reign may be noticed twice.
+// doubt counts a short reign. Short reigns that follow each other within r.short count as one: a deployment restarts
+// each candidate, and a reign may be noticed twice.
 func (r *reigns) doubt(now time.Duration) {
 	if now-r.lastShort < r.short {
 		return
@@ -155,8 +155,8 @@ func (r *reigns) doubts(now time.Duration) int {
 	return r.count
 }
 
-// ask is a text by which a candidate asks a holder for its lease: "election1 VALUE NUMBER ID". The number is
-// random, because a holder is not told the same text twice. The ID is for people.
+// ask is a text by which a candidate asks a holder for its lease: "election1 VALUE NUMBER ID". The number is random,
+// because a holder sees an equal text only once. The ID is for people.
 type ask struct {
 	asked  bool
 	value  int
@@ -171,12 +171,12 @@ const dialect = "election1"
 // String returns the text.
 func (a ask) String() string { return fmt.Sprintf("%s %d %d %s", dialect, a.value, a.number, a.id) }
 
-// same reports whether both are one ask.
+// same reports whether a and b are one ask.
 func (a ask) same(b ask) bool {
 	return a.asked == b.asked && a.value == b.value && a.number == b.number && a.id == b.id
 }
 
-// parseAsk reads an ask. Other texts, which people write, are not asks.
+// parseAsk parses the text of an ask. It returns false for other texts, which people write.
 func parseAsk(text string) (a ask, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) != 4 || words[0] != dialect {

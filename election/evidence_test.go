@@ -40,8 +40,8 @@ func TestThreeResultsInARowChangeTheHealth(t *testing.T) {
 	}
 }
 
-// A check that returns late is an error, and one that hangs is one in each deadline. A process that was stopped
-// meanwhile counts one.
+// A check that returns late is an error, and a check that hangs is one in each deadline. If the process was stopped in
+// the meantime, that counts as one.
 func TestALateCheckIsAnError(t *testing.T) {
 	h := health{every: time.Second, known: true, ok: true}
 	h.begin(0)
@@ -76,7 +76,7 @@ func TestValuesCountForAMinute(t *testing.T) {
 	assert.False(t, ok, "a Preference that blocks says nothing after a minute")
 }
 
-// The first reign that is seen may have begun long before, and what is unknown ends no reign.
+// The first reign that is seen may have begun long before. An unknown holder ends no reign.
 func TestShortReignsAreCounted(t *testing.T) {
 	const r = 10 * time.Minute
 	reign := func(owner string) sight { return sight{known: true, held: owner != "", owner: owner} }

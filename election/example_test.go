@@ -16,7 +16,7 @@ func Example() {
 	e := election.New(m, election.Config{
 		Name: "scheduler",
 		Lead: func(ctx context.Context, _ *quorumlock.Lease) error {
-			<-ctx.Done() // the term is over
+			<-ctx.Done() // the term has ended
 			return nil
 		},
 		NewLeader: func(s quorumlock.Status) { log.Print(s.Holder.Label, " leads") },

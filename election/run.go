@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// race is a Run with Preference or Health: it brings a candidate what happens, and carries out what it decides. All
-// fields belong to the goroutine of Run, except where a comment says otherwise.
+// race is a Run with Preference or Health: it passes events to a candidate, and carries out its commands. All fields
+// belong to the goroutine of Run, except where a comment says otherwise.
 type race struct {
 	e *Elector
 	settings
@@ -82,13 +82,13 @@ func (e *Elector) campaign(ctx context.Context, s settings) error {
 	return r.ended(ctx)
 }
 
-// spawn starts a goroutine. No other function of this package but Run does.
+// spawn starts a goroutine. Apart from Run, no other function of this package does.
 func (r *race) spawn(f func()) { r.running.Go(f) }
 
 // now returns the monotonic time since the beginning.
 func (r *race) now() time.Duration { return time.Since(r.began) }
 
-// loop takes what happens, one after the other.
+// loop handles events, one after the other.
 func (r *race) loop() {
 	period := min(time.Second, r.rules.ttl/8)
 	if r.rules.checks {
@@ -148,7 +148,7 @@ func (r *race) handle(h happening) {
 	r.step(h.event, h.claim)
 }
 
-// outcome reports whether Run ends with what a call returned, and with which error.
+// outcome reports whether the return of a call ends Run, and with which error.
 func (r *race) outcome(c *claim) (over bool, err error) {
 	lost := errors.Is(c.err, quorumlock.ErrLost)
 	switch {
@@ -170,7 +170,7 @@ func (r *race) outcome(c *claim) (over bool, err error) {
 func (r *race) observed(s quorumlock.Status, ok bool) {
 	if !ok {
 		r.statuses = nil
-		if r.claims == [2]*claim{} { // otherwise the claims end as well, and say so
+		if r.claims == [2]*claim{} { // otherwise the claims end as well, and report it
 			r.finish(quorumlock.ErrClosed)
 		}
 		return
@@ -186,7 +186,7 @@ func (r *race) wanted(l lease, w quorumlock.Wanted, ok bool) {
 	r.step(event{what: wanted, lease: l, waiters: w.Waiters, ask: w.Reason}, nil)
 }
 
-// step gives the candidate an event, and carries out what it decides. c is the claim of the event, nil for none.
+// step gives the candidate an event, and carries out its commands. c is the claim of the event, nil for none.
 func (r *race) step(e event, c *claim) {
 	for _, cmd := range r.core.step(e, r.now()) {
 		switch cmd.act {
@@ -237,7 +237,7 @@ func (r *race) timeUp() {
 	}
 }
 
-// tell hands an event to the loop, and reports whether it took it: not after the end of Run.
+// tell hands an event to the loop, and reports whether the loop took it: not after the end of Run.
 func (r *race) tell(e event, c *claim) bool {
 	select {
 	case r.events <- happening{e, c}:
@@ -254,7 +254,7 @@ func (r *race) claim(which lease) {
 	r.claims[which] = c
 	name, opts, hold := r.e.cfg.Name, r.options(), c.leadIt
 	if which == nextLease {
-		// What keeps a name after its lease would only delay the next candidate.
+		// Options that keep a name after its lease would only delay the next candidate.
 		name, hold = name+nextSuffix, c.keep
 		opts = append(opts, quorumlock.WithMaxHold(0), quorumlock.WithMinHold(0), quorumlock.WithLockDelay(0))
 	}
@@ -292,7 +292,7 @@ func (c *claim) leadIt(ctx context.Context, r *race, l *quorumlock.Lease) error 
 	return c.work
 }
 
-// ask asks the holder of a lease. What is not delivered is asked again.
+// ask asks the holder of a lease for it. The candidate repeats an ask that is not delivered.
 func (r *race) ask(cmd command) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.rules.ttl/2)
 	defer cancel()
@@ -334,7 +334,7 @@ func (r *race) check() {
 	}
 }
 
-// ended returns what Run returns when the caller's context has ended: that, its cause, and what a call returned.
+// ended returns the error of Run when the caller's context has ended: a call's error, with the context's and its cause.
 func (r *race) ended(ctx context.Context) error {
 	err := r.result
 	for _, which := range []lease{nameLease, nextLease} {
@@ -347,7 +347,7 @@ func (r *race) ended(ctx context.Context) error {
 		case err == nil:
 			err = end
 		case !errors.Is(err, end):
-			err = fmt.Errorf("%w: %w", err, end) // on one line, which errors.Join is not
+			err = fmt.Errorf("%w: %w", err, end) // on one line, unlike errors.Join
 		}
 	}
 	return fmt.Errorf("election %q ended: %w", r.e.cfg.Name, err)

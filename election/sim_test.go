@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// The simulation plays schedules of candidates in virtual time. Its two leases are a simple model of those of the
-// library: a queue in the order of the calls, renewals each third of a TTL that carry who waits and the latest
-// ask, and keys that end a TTL after the last renewal. The decisions are those of production.
+// The simulation plays schedules of candidates in virtual time. Its two leases are a simple model of the library's
+// leases: a queue in the order of the calls, renewals each third of a TTL that carry the number of waiters and the
+// latest ask, and keys that end a TTL after the last renewal. The decisions come from the production code.
 
-// schedule is what a run plays.
+// schedule is the input of a run.
 type schedule struct {
 	seed       uint64
 	candidates int
 	old        int // of an earlier version: they queue for the name and ignore asks
 	rules      rules
 	checks     bool
-	likes      []func(at time.Duration) int  // preference, by candidate; nil for one without, that neither asks nor yields
+	likes      []func(at time.Duration) int  // preferences; nil for a candidate without, which neither asks nor yields
 	sick       []func(at time.Duration) bool // health
 	ignores    []bool                        // Lead returns late, after minutes
 	crashWin   int                           // this candidate crashes after each win; -1 for none
@@ -38,9 +38,9 @@ const (
 	noBug        bug = iota
 	oneQueue         // all wait for the name, and none for NAME/next
 	noMinReign       // the leader yields at once
-	lastValue        // the last value in place of those of a minute
+	lastValue        // the last value in place of the values of a minute
 	noDoublings      // the minimal reign is never doubled
-	returnsLate      // the name is released when Lead is told to return, and not when it has
+	returnsLate      // the name is released when Lead must return, and not when it has returned
 	oneAsk           // an ask has no number
 	skipsWaiters     // a leader yields without a waiter
 	nextIsDeaf       // the holder of next does not leave for a better candidate
@@ -80,7 +80,7 @@ type world struct {
 	all     []*process
 	yields  []yielded
 	changes []time.Duration // a candidate began to lead
-	wins    []int           // who
+	wins    []int           // the candidates that did
 	alone   time.Duration   // without a leader, sampled each second
 	worst   string          // the first violation
 }
@@ -189,7 +189,7 @@ func (w *world) violated(format string, args ...any) {
 	}
 }
 
-// leader returns who leads: Lead runs under a valid lease.
+// leader returns the process that leads: its Lead runs under a valid lease.
 func (w *world) leader() *process {
 	var leader *process
 	for _, p := range w.all {
@@ -210,7 +210,7 @@ func (w *world) watch() {
 	w.after(time.Second, w.watch)
 }
 
-// fault begins one, and ends it before the quiet time.
+// fault begins a fault, and ends it before the quiet time.
 func (w *world) fault() {
 	if w.now > w.busy {
 		return
@@ -255,7 +255,7 @@ func (p *process) crash(rest time.Duration) {
 	p.w.after(rest, p.start)
 }
 
-// tick is what the edges of a candidate do each second: observe, call Preference and Health, and let time pass.
+// tick does each second what the edges of a candidate do: it observes, calls Preference and Health, and lets time pass.
 func (p *process) tick(life, n int) {
 	w := p.w
 	if p.life != life {
@@ -349,7 +349,7 @@ func (p *process) carryOut(c command) {
 	}
 }
 
-// returns is how long Lead goes on after it was told to return.
+// returns is how long Lead still runs after it must return.
 func (p *process) returns() time.Duration {
 	if p.w.ignores[p.i] {
 		return p.w.between(time.Second, 2*time.Minute)
@@ -376,7 +376,7 @@ func (p *process) begin(h *hold) {
 	}
 }
 
-// stopped is the return of Lead.
+// stopped handles the return of Lead.
 func (p *process) stopped(life int, h *hold) {
 	if p.life != life || p.lead != h {
 		return
@@ -394,7 +394,7 @@ func (p *process) stopped(life int, h *hold) {
 func (p *process) queue(l lease) {
 	c := &simCall{p: p, life: p.life, lease: l}
 	p.calls[l] = c
-	if l == nextLease && p.w.bug == oneQueue { // everybody has a next of its own
+	if l == nextLease && p.w.bug == oneQueue { // each candidate has a next of its own
 		p.w.after(time.Millisecond, func() { c.deliver(event{what: granted, lease: l}) })
 		return
 	}
@@ -409,7 +409,7 @@ func (c *simCall) deliver(e event) {
 	}
 }
 
-// end ends a call: what it holds is released.
+// end ends a call and releases its lease.
 func (c *simCall) end() {
 	if c.gone || c.p.life != c.life {
 		return
@@ -423,7 +423,7 @@ func (c *simCall) end() {
 	})
 }
 
-// leave ends a call that waits, or that holds next. Lead is ended by its return.
+// leave ends a call that waits, or that holds next. The call under which Lead runs ends when Lead returns.
 func (l *simLease) leave(c *simCall) {
 	if l.which == nameLease && c.p.lead != nil {
 		c.p.w.violated("%d leaves the name while it leads", c.p.i)
@@ -448,13 +448,13 @@ func (l *simLease) free(h *hold) {
 	}
 	h.valid = min(h.valid, l.w.now)
 	if l.w.bug == returnsLate {
-		h.valid = h.until // nobody ends the work
+		h.valid = h.until // nothing ends the work
 	}
 	l.holder, l.mark = nil, ""
 	l.w.after(l.w.between(time.Millisecond, 5*time.Millisecond), l.grant)
 }
 
-// grant gives a free lease to the first waiter that is reached.
+// grant gives a free lease to the first waiter that can be reached.
 func (l *simLease) grant() {
 	w := l.w
 	if l.holder != nil {
@@ -481,7 +481,7 @@ func (l *simLease) grant() {
 	}
 }
 
-// renew is a round of renewal.
+// renew runs a round of renewal, and plans the next one.
 func (l *simLease) renew(h *hold) {
 	w, p := l.w, h.call.p
 	switch {
@@ -566,7 +566,7 @@ func (w *world) yielded(p *process, why error) {
 	w.yields = append(w.yields, y)
 }
 
-// judgeYield checks that the asker was better by the margin for a minute, by a record of its own.
+// judgeYield checks, from its own record, that the asker was better by the margin for a minute.
 func (w *world) judgeYield(p *process, a ask, y *yielded) {
 	if len(p.trace) == 0 {
 		w.violated("%d yields, and has no preference", p.i)
@@ -588,14 +588,14 @@ func (w *world) judgeYield(p *process, a ask, y *yielded) {
 		w.violated("%d yields to %d, which says %d, and was %d itself", p.i, y.asker, a.value, greatest)
 	}
 	for _, v := range asker.trace {
-		// The ask was sent before it arrived, by a renewal or so.
+		// The ask arrived up to about a renewal after it was sent.
 		if v.at <= a.at-w.rules.ttl && a.at-v.at <= minute-2*time.Second && v.value < a.value && asker.up {
 			w.violated("%d yields to %d, which says %d, and was %d %v before", p.i, y.asker, a.value, v.value, a.at-v.at)
 		}
 	}
 }
 
-// handedTo checks who leads after a yield: the asker, or a better one, unless there are others in the queue.
+// handedTo checks the leader after a yield: the asker, or a better one, unless others may be in the queue.
 func (w *world) handedTo(p *process) {
 	if len(w.yields) == 0 {
 		return
@@ -610,7 +610,7 @@ func (w *world) handedTo(p *process) {
 	}
 }
 
-// judgeEnd checks what follows the quiet time.
+// judgeEnd checks the state after the quiet time.
 func (w *world) judgeEnd() {
 	if w.worst != "" {
 		return
