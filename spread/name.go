@@ -24,7 +24,7 @@ func (s *Member) start(base context.Context, c balance.Command) {
 	}
 }
 
-// acquire runs the function of a name under its lease, if it gets that.
+// acquire acquires a name, and runs its function under the lease.
 func (s *Member) acquire(ctx context.Context, c balance.Command) {
 	opts := s.options()
 	if c.Kind == balance.Take {
@@ -60,7 +60,7 @@ func (s *Member) ask(ctx context.Context, c balance.Command) {
 	}
 }
 
-// hold runs the function of a name, and returns when it has.
+// hold runs the function of a name until it returns.
 func (s *Member) hold(ctx context.Context, l *quorumlock.Lease, name string) {
 	s.mu.Lock()
 	granted := s.core.Granted(s.now(), name)
@@ -114,7 +114,7 @@ func (s *Member) repeat(ctx context.Context, l *quorumlock.Lease, name string) {
 	}
 }
 
-// watch tells the core who wants the name, and of its loss, until the function has returned.
+// watch reports to the core who wants the name, and its loss, until the function has returned.
 func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, returned <-chan struct{}) {
 	var last quorumlock.Wanted
 	wanted, ended := l.Wanted(), ctx.Done()
@@ -133,7 +133,7 @@ func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, re
 		case <-ended:
 			ended = nil
 			late.Reset(s.rules.MarkAfter)
-		case <-late.C: // again and again: a node may have been away, or an asker's text has replaced the mark
+		case <-late.C: // repeatedly: a node may have been away, or an asker's text may have replaced the mark
 			late.Reset(s.rules.MarkEvery)
 			s.wanted(ctx, name, last)
 		case w, open := <-wanted:
@@ -147,7 +147,7 @@ func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, re
 	}
 }
 
-// wanted has the core decide whether a name is given away.
+// wanted lets the core decide whether a name is given away.
 func (s *Member) wanted(ctx context.Context, name string, w quorumlock.Wanted) {
 	s.mu.Lock()
 	answer := s.core.Wanted(s.now(), name, w.Waiters, w.Reason)

@@ -29,7 +29,7 @@ func (s *Member) Run(ctx context.Context) error {
 	var presence sync.WaitGroup
 	presence.Go(func() { s.appear(ctx, fail) })
 	s.ticks(ctx, base)
-	presence.Wait() // the others' shares have grown when the names come free
+	presence.Wait() // the others' shares grow before the names become free
 	s.mu.Lock()
 	for _, name := range s.core.SetNames(s.now(), nil) {
 		s.end(name, context.Cause(ctx))
@@ -45,7 +45,7 @@ func (s *Member) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// begin returns why Run cannot begin.
+// begin returns an error if Run cannot begin.
 func (s *Member) begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,12 +64,12 @@ func (s *Member) begin(ctx context.Context) error {
 // key returns the name of the lock of a name; the name "" stands for the presence.
 func (s *Member) key(name string) string { return s.cfg.Group + "/" + name }
 
-// options returns the options of all leases. The Manager's defaults for what delays a change of the holder do not apply.
+// options returns the options of all leases. They override the Manager's defaults that delay a change of the holder.
 func (s *Member) options(more ...quorumlock.AcquireOption) []quorumlock.AcquireOption {
 	return append(more, quorumlock.WithTTL(s.cfg.TTL), quorumlock.WithHolder(s.id), quorumlock.WithMinHold(0), quorumlock.WithLockDelay(0))
 }
 
-// appear holds the presence until ctx ends. It ends Run for errors that do not pass.
+// appear holds the presence until ctx ends. It ends Run for permanent errors.
 func (s *Member) appear(ctx context.Context, fail context.CancelCauseFunc) {
 	for ctx.Err() == nil {
 		l, err := s.m.Acquire(ctx, s.key(""), s.options(quorumlock.Shared())...)
@@ -94,7 +94,7 @@ func (s *Member) appear(ctx context.Context, fail context.CancelCauseFunc) {
 	}
 }
 
-// release gives the presence back. What no node confirms expires.
+// release releases the presence. On a node that does not confirm, it expires.
 func (s *Member) release(ctx context.Context, l *quorumlock.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
 	defer cancel()
@@ -119,7 +119,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ticks has the core decide, again and again, until ctx ends.
+// ticks lets the core decide, again and again, until ctx ends.
 func (s *Member) ticks(ctx, base context.Context) {
 	for {
 		s.mu.Lock()
@@ -132,7 +132,7 @@ func (s *Member) ticks(ctx, base context.Context) {
 	}
 }
 
-// tick counts the members, looks at names, and carries out what follows.
+// tick counts the members, looks at names, and carries out the core's commands.
 func (s *Member) tick(ctx, base context.Context) {
 	members, err := s.m.Inspect(ctx, s.key(""))
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Member) tick(ctx, base context.Context) {
 	}
 }
 
-// look asks the nodes about names. Those that come after an error are left out.
+// look asks the nodes about names. After an error, it leaves out the rest.
 func (s *Member) look(ctx context.Context, names []string) (looks []balance.Look) {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -176,7 +176,7 @@ func (s *Member) look(ctx context.Context, names []string) (looks []balance.Look
 	return looks
 }
 
-// sight is what the core needs of a status.
+// sight returns the part of a status that the core needs.
 func sight(name string, status *quorumlock.Status) balance.Look {
 	l := balance.Look{Name: name, Free: status.Votes == 0, Waiters: status.Waiters}
 	if status.Held {

@@ -25,7 +25,8 @@
 //
 // # How it works
 //
-// There is no leader and no table. A member counts the members, looks who holds which name, takes free names until it has
+// There is no leader and no table. A member counts the members, sees who holds which name, takes free names until it
+// has
 // its share, and asks the richest member for one of its names by [quorumlock.Manager.AskRelease]; that one gives it away
 // while it has at least two more. [ADR 65] has the rules.
 //
@@ -56,7 +57,7 @@ import (
 	"github.com/quorumlock/quorumlock/spread/internal/balance"
 )
 
-// Config is what a Member is made from.
+// Config configures a Member.
 type Config struct {
 	// Group names the group: at most 128 bytes of UTF-8 without "/". The lock of a name is "GROUP/NAME".
 	Group string

@@ -20,16 +20,16 @@ const (
 	states
 )
 
-// job is a name for which the member has a goroutine. Until it ends, the member does not look at the name.
+// job is a name for which the member has a goroutine. Until it ends, the member looks at the name only in Asking.
 type job struct {
 	name  string
 	state State
 	since time.Duration // of the state
-	// of Asking:
+	// While Asking:
 	from  string        // the ID that was asked
 	batch int           // asks of one round have one number
 	until time.Duration // the end of the wait
-	// of Running:
+	// While Running:
 	text    string        // the last ask
 	arrived time.Duration // when it was first seen
 }
@@ -59,7 +59,7 @@ type Answer int
 const (
 	Ignore  Answer = iota
 	Consent        // end the function; the name goes to the waiter
-	Remark         // tell the others that the name is about to be free: ask oneself Mark
+	Remark         // tell the others that the name is about to be free: ask for the own name with Mark
 )
 
 // Member is a member of a group. It is not safe for concurrent use. Instants are the time since any fixed one, and
@@ -78,7 +78,7 @@ type Member struct {
 	given int
 
 	present bool
-	since   time.Duration // of present
+	since   time.Duration // the last change of present
 
 	members int
 	shares  int // how many names it had or had asked for after the last tick
@@ -170,7 +170,7 @@ func (m *Member) Members() int { return m.members }
 // Given returns how many names it has given away to members that asked.
 func (m *Member) Given() int { return m.given }
 
-// Presence says whether the member's own presence is held.
+// Presence tells the member whether its own presence is held.
 func (m *Member) Presence(now time.Duration, held bool) {
 	if m.present == held {
 		return
@@ -190,25 +190,26 @@ func (m *Member) Waits(name string) bool {
 	return j != nil && j.state == Asking
 }
 
-// Granted says that a lease was granted. It returns false if the function must not begin.
+// Granted tells the member that a lease was granted. It returns false if the function must not begin.
 func (m *Member) Granted(now time.Duration, name string) bool {
 	j := m.jobs[name]
 	if j == nil || j.state != Taking && j.state != Asking {
 		return false
 	}
-	delete(m.peers, j.from) // it listens
+	delete(m.peers, j.from) // the holder that was asked listens
 	m.move(now, j, Running)
 	return true
 }
 
-// Lost says that the lease of a name is lost. Its function may still run.
+// Lost tells the member that the lease of a name is lost. Its function may still run.
 func (m *Member) Lost(now time.Duration, name string) {
 	if j := m.jobs[name]; j != nil {
 		m.move(now, j, Lost)
 	}
 }
 
-// Ended says that the goroutine of a name has ended: the function has returned, or the name was not acquired.
+// Ended tells the member that the goroutine of a name has ended: its function has returned, or the name was not
+// acquired.
 func (m *Member) Ended(now time.Duration, name string) {
 	j := m.jobs[name]
 	if j == nil {
@@ -217,12 +218,12 @@ func (m *Member) Ended(now time.Duration, name string) {
 	m.count[j.state]--
 	delete(m.jobs, name)
 	if m.listed[name] {
-		m.again[name] = now + m.rules.Gap // did the waiter get it?
+		m.again[name] = now + m.rules.Gap // to see whether the waiter got it
 	}
 }
 
-// Wanted says what the holder of a name is shown: how many wait for it, and the text of the last ask. If a function has
-// not returned, the edge repeats it Rules.MarkAfter after its end, and then each Rules.MarkEvery.
+// Wanted tells the holder of a name how many wait for it, and the text of the last ask. While a function has not
+// returned, the edge repeats the call Rules.MarkAfter after the end of its context, and then each Rules.MarkEvery.
 func (m *Member) Wanted(now time.Duration, name string, waiters int, text string) Answer {
 	j := m.jobs[name]
 	switch {
@@ -234,13 +235,13 @@ func (m *Member) Wanted(now time.Duration, name string, waiters int, text string
 		return Ignore
 	}
 	p, ok := parseAsk(text)
-	if !ok || strings.HasSuffix(text, " "+m.id) { // its own ask comes late: it has got the name already
+	if !ok || strings.HasSuffix(text, " "+m.id) { // its own ask, which comes late: it already has the name
 		return Ignore
 	}
 	if text != j.text {
 		j.text, j.arrived = text, now
 	}
-	// An asker that has gone leaves its text behind: it counts for one wait.
+	// An asker that has gone leaves its text behind, which counts for one wait.
 	if waiters == 0 || now-j.arrived > m.rules.Wait || m.count[Running] < p+2 {
 		return Ignore
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// peer is what is known of another member that was asked and gave nothing.
+// peer is the record of another member that was asked and gave nothing.
 type peer struct {
 	missed int           // waits in a row in which it gave nothing
 	batch  int           // the last of them
@@ -14,7 +14,7 @@ type peer struct {
 	rest   time.Duration // how long it was not asked the last time
 }
 
-// missed says that a holder still has a name at the end of a wait. It returns whether the holder will not be asked for
+// missed counts a wait at whose end the holder still has the name. It returns whether the holder will not be asked for
 // some time.
 func (m *Member) missed(now time.Duration, id string, batch int) (deaf bool) {
 	p := m.peers[id]
@@ -41,11 +41,11 @@ func (m *Member) missed(now time.Duration, id string, batch int) (deaf bool) {
 type holding struct {
 	id      string
 	names   []string
-	unasked int // so many of the first ones have no waiter
+	unasked int // how many names have no waiter; they come first
 }
 
-// draw takes one of the names by chance, one that no other member waits for if there is one: of two that ask for the
-// same name, one gets nothing.
+// draw takes one of the names at random, if possible one that no other member waits for: of two members that ask for
+// the same name, one gets nothing.
 func (h *holding) draw(chance *rand.Rand) (name string) {
 	i, last := chance.IntN(max(h.unasked, 1)), len(h.names)-1
 	if h.unasked == 0 {
@@ -87,8 +87,8 @@ func (m *Member) holdings(now time.Duration) (all []*holding) {
 	return all
 }
 
-// richest returns one of those with at least so many names, by chance one of those with most names
-// that no member waits for: the others' askers get their names first. nil for none.
+// richest returns the holding with most names that no member waits for, of the holdings with at least so many names.
+// Chance breaks a tie. A name with a waiter goes to that waiter first. It returns nil if there is none.
 func (m *Member) richest(all []*holding, least int) (most *holding) {
 	ties := 0
 	for _, h := range all {
@@ -105,12 +105,12 @@ func (m *Member) richest(all []*holding, least int) (most *holding) {
 	return most
 }
 
-// richer reports whether another member has so many names that it would give one.
+// richer reports whether another member has enough names to give one away.
 func (m *Member) richer(now time.Duration) bool {
 	return m.richest(m.holdings(now), m.Share()+2) != nil
 }
 
-// ask asks for so many names, each of the member that has most then.
+// ask asks for up to want names, each from the member that has most at that point.
 func (m *Member) ask(now time.Duration, want int) (commands []Command) {
 	if want == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each bug is one that somebody could write. A scenario must find it, or else it proves nothing.
+// Each bug is one that a programmer could write. A scenario must find it, or else the scenario proves nothing.
 func TestThePlantedBugsAreFound(t *testing.T) {
 	rules := func(change func(*Rules)) options { return options{rules: change} }
 	const never = 1000 * time.Hour
@@ -43,7 +43,7 @@ func TestThePlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// holder returns a member that runs n names, and counts as many members as it was told.
+// holder returns the only member of a group, which runs n names.
 func holder(t *testing.T, n int) *Member {
 	t.Helper()
 	m := New("a#1", Default(longTTL), rand.New(rand.NewPCG(1, 1)))
@@ -85,7 +85,7 @@ func TestAHolderKeepsAsManyAsTheAskerWillHave(t *testing.T) {
 	}
 }
 
-// A holder is not shown the same text twice.
+// A holder sees an equal text only once.
 func TestTwoAsksDiffer(t *testing.T) {
 	m := New("b#2", Default(longTTL), rand.New(rand.NewPCG(1, 1)))
 	m.SetNames(0, list(4))

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// proc is a process with one member: what the edges of package spread do, on the model.
+// proc is a process with one member. It does on the model what the edges of package spread do.
 type proc struct {
 	w       *world
 	group   string
@@ -50,7 +50,7 @@ func (w *world) join(group string, ttl time.Duration, names []string) *proc {
 	return p
 }
 
-// at has the process do something, when it runs again if it is stopped, and never if it is dead.
+// at runs do later: once the process runs again if it is stopped, and never if it is dead.
 func (p *proc) at(d time.Duration, do func()) {
 	p.w.after(d, func() {
 		switch {
@@ -63,7 +63,7 @@ func (p *proc) at(d time.Duration, do func()) {
 	})
 }
 
-// living reports whether a name that the process ran did not have to go to another one.
+// living reports whether the process can run its names: it is neither dead, ending nor stopped.
 func (p *proc) living() bool { return !p.dead && !p.ending && p.stopped <= p.w.now }
 
 // reaches reports whether the process reaches the nodes.
@@ -78,7 +78,7 @@ func (p *proc) list(names []string) {
 	}
 }
 
-// appear acquires the presence. It is a lock of its own for each process; the count looks at all of them.
+// appear acquires the presence. Each process has its own lock for it; the count looks at all of them.
 func (p *proc) appear() {
 	p.at(p.w.between(0, 500*time.Millisecond), func() {
 		switch {
@@ -219,7 +219,7 @@ func (p *proc) granted(l *lock) {
 		return
 	}
 	for _, other := range w.procs {
-		// One whose lease was lost may run on, and its token is smaller.
+		// A function whose lease was lost may still run; its token is smaller.
 		if before := other.holds[name]; other.group == p.group && before != nil && before != h && before.runs && !before.lost &&
 			(before.valid > w.now || before.released) {
 			w.fail("%s runs %s under a lease, and so does %s", other.id, name, p.id)
@@ -239,7 +239,7 @@ func (p *proc) granted(l *lock) {
 	p.expiry(h)
 }
 
-// renewal renews a lease in time, and shows its holder who wants it.
+// renewal renews a lease in time, and reports the waiters and the ask to its holder.
 func (p *proc) renewal(h *hold) {
 	p.at(p.ttl/3*9/10+p.w.between(0, p.ttl/15), func() { p.renew(h) })
 }
@@ -342,7 +342,7 @@ func (p *proc) end(name string) {
 	p.returns(name, h)
 }
 
-// returns has the function return in a while, and the lease be released then.
+// returns makes the function return after a while, and then releases the lease.
 func (p *proc) returns(name string, h *hold) {
 	h.ending = true
 	slow := p.slow(name)
@@ -360,7 +360,7 @@ func (p *proc) returns(name string, h *hold) {
 	})
 }
 
-// mark says again and again that the function of a name still runs.
+// mark reports repeatedly that the function of a name still runs.
 func (p *proc) mark(after time.Duration, name string, h *hold) {
 	p.at(after, func() {
 		if p.holds[name] == h {

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// Look is what the nodes have shown of a name.
+// Look is the nodes' answer about a name.
 type Look struct {
 	Name    string
 	Free    bool          // no node shows a holder
 	Holder  string        // its ID; "" if the nodes do not agree on one
 	Marked  bool          // the holder has said that the name is about to be free
-	TTL     time.Duration // how long the holder has it unless it renews; negative: forever, 0 if they do not agree
-	Waiters int           // that were counted; dead ones may be among them
+	TTL     time.Duration // until it ends without a renewal; negative: forever, 0 if they do not agree
+	Waiters int           // as counted; dead ones may be among them
 }
 
 // sight is the last look at a name.
 type sight struct {
 	Look
 	at   time.Duration
-	free time.Duration // since when looks have shown it free
+	free time.Duration // when looks began to show it free
 }
 
-// round is a look at all names that the member has not got itself.
+// round is a look at all names that the member does not have itself.
 type round struct {
 	left []string // in random order
 	free bool     // one was free
 	took bool     // one was taken
 }
 
-// Tick says how many members were counted, the own one included if its presence is held. It returns the names to look
-// at now; Looked gets what they show. A tick without a majority of the nodes is left out.
+// Tick tells the member how many members were counted, itself included if its presence is held. It returns the names to
+// look at now; Looked gets the answers. A tick without a majority of the nodes is left out.
 func (m *Member) Tick(now time.Duration, counted int) (look []string) {
 	m.ticks++
 	if !m.present {
@@ -81,7 +81,7 @@ func (m *Member) without(names []string) (others []string) {
 	return others
 }
 
-// looksAgain returns the names that were asked for, and those that were to be looked at again by now.
+// looksAgain returns the names that were asked for, and the names whose next look is due.
 func (m *Member) looksAgain(now time.Duration) (look []string) {
 	for name, j := range m.jobs {
 		if j.state == Asking && now-j.since >= m.rules.Gap {
@@ -93,11 +93,11 @@ func (m *Member) looksAgain(now time.Duration) (look []string) {
 			look = append(look, name)
 		}
 	}
-	slices.Sort(look) // a map has no order that a seed repeats
+	slices.Sort(look) // a seed must repeat the order, and a map has none
 	return look
 }
 
-// change notices that the members, the list or the own share have changed, and plans a round.
+// change notices that the members, the list or the member's share have changed, and plans a round.
 func (m *Member) change(now time.Duration, counted int) {
 	share := m.Share()
 	changed := counted != m.members || m.relisted || share < m.shares
@@ -124,7 +124,7 @@ func (m *Member) upTo(d time.Duration) time.Duration {
 	return time.Duration(m.chance.Int64N(int64(d) + 1))
 }
 
-// plan has a round begin after a time, and not sooner after the last one than the gap.
+// plan plans a round after a time, but no sooner than the gap after the last one.
 func (m *Member) plan(now, after time.Duration) {
 	if now-m.ended > 2*m.rules.TTL {
 		m.gap = m.rules.Gap
@@ -132,8 +132,8 @@ func (m *Member) plan(now, after time.Duration) {
 	m.due = min(m.due, max(now+after, m.ended+m.gap))
 }
 
-// Looked says what the names show that Tick returned; a name that got no answer of a majority is left out, and
-// will be looked at again. It is called after each Tick, also if that returned no names.
+// Looked tells the member the answers about the names of Tick. A name without the answer of a majority is left out, and
+// will be looked at again. It is called after each Tick, even if that returned no names.
 func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 	seen := make(map[string]bool, len(looks))
 	for _, l := range looks {
@@ -162,7 +162,7 @@ func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 	return commands
 }
 
-// waited decides whether a wait continues: not if another asker has got the name, or its holder does not give it.
+// waited decides whether a wait continues. It ends if another asker got the name, or the holder does not give it away.
 func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) {
 	moved := !l.Free && l.Holder != "" && l.Holder != j.from && l.Holder != m.id
 	switch {
@@ -178,10 +178,10 @@ func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) 
 	return append(commands, Command{Kind: Leave, Name: j.name})
 }
 
-// saw takes the name if it is free and the member's turn, and remembers it otherwise.
+// saw takes the name if it is free and it is the member's turn. Otherwise it remembers the look.
 func (m *Member) saw(now time.Duration, l Look) []Command {
 	s := m.seen[l.Name]
-	if s == nil || !s.Free || now-s.at > m.rules.LookAgain+2*m.rules.Tick { // after so long it was perhaps not free all the time
+	if s == nil || !s.Free || now-s.at > m.rules.LookAgain+2*m.rules.Tick { // after so long it may not have been free
 		s = &sight{free: now}
 		m.seen[l.Name] = s
 	}
@@ -190,7 +190,7 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		switch {
 		case l.TTL >= 0 && l.TTL < m.rules.Dying:
 			m.again[l.Name] = now + max(l.TTL, m.rules.Gap)
-		case l.Marked: // it comes free, or goes to one that then has more
+		case l.Marked: // it becomes free, or goes to a member that then has more
 			m.again[l.Name] = now + m.rules.MarkEvery
 		}
 		return nil
@@ -206,7 +206,7 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		m.start(now, l.Name, Taking)
 		return []Command{{Kind: Take, Name: l.Name}}
 	default:
-		// With a look in between: another member may have taken it, and just have left.
+		// There is a look in between: another member may have taken it, and just have left.
 		m.again[l.Name] = now + m.rules.LookAgain/2 + m.upTo(m.rules.LookAgain/4)
 	}
 	return nil

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Rules are the numbers of the method. All members of a group should have the same.
+// Rules are the numbers of the method. All members of a group should have the same rules.
 type Rules struct {
 	TTL  time.Duration // of the leases
 	Tick time.Duration // between two ticks, ±20 %
-	// Settle is how long a member must have had its presence before it takes or asks for anything: after Redis was
-	// away, the other members' presences are back by then, and the count is right.
+	// Settle is how long a member must hold its presence before it takes or asks for anything: after Redis was away,
+	// the other members' presences are back by then, and the count is right.
 	Settle time.Duration
 	Gap    time.Duration // the shortest time between two rounds; it doubles up to a TTL while they achieve nothing
-	// Head is how long a member that has its share at most waits before a round, so that the needy ones go first.
+	// Head is the longest wait before a round of a member that has its share, so that members with less go first.
 	Head time.Duration
 	// Wait is how long an asker waits: the ask reaches the holder with its next renewal, and the mark comes MarkAfter
 	// later.
 	Wait      time.Duration
-	AskAfter  time.Duration // from queueing for a name to asking its holder, which gives to a waiter only
-	MarkAfter time.Duration // a holder whose function runs on for so long after its end marks the name
-	MarkEvery time.Duration // between two marks of it, if one is lost, and between two looks at it
-	// SecondLook is between two looks at a free name that someone seems to wait for: a live waiter has it by then.
+	AskAfter  time.Duration // from queueing for a name to asking its holder, which gives only to a waiter
+	MarkAfter time.Duration // a holder marks the name if its function still runs this long after its context ended
+	MarkEvery time.Duration // between two marks of the name, in case one is lost, and between two looks at it
+	// SecondLook is between two looks at a free name that seems to have a waiter: a live waiter has it by then.
 	SecondLook time.Duration
-	// LookAgain is how long a name must stay free until a member takes it that has its share: the members that list
-	// it and have less had this time.
+	// LookAgain is how long a name must stay free before a member that has its share takes it: the members that list it
+	// and have less get this time.
 	LookAgain  time.Duration
 	Dying      time.Duration // a lease with less time left was not renewed, and ends soon
 	SweepEvery int           // ticks between two looks at one name while there is no round
-	DeafAfter  int           // waits in a row in which a holder gave nothing; then it is not asked
-	DeafFor    time.Duration // the first time; doubled up to 8 times as much
+	DeafAfter  int           // waits in a row without a name from a holder, after which it is not asked
+	DeafFor    time.Duration // how long at first; doubled up to 8 times as long
 	AtOnce     int           // names that are asked for at one time
 }
 
@@ -48,11 +48,11 @@ func Default(ttl time.Duration) Rules {
 // chunk is how many of n names a member looks at in a tick.
 func chunk(n int) int { return max(64, n/4) }
 
-// Mark is what a holder asks itself when it has consented and its function still runs: the name is about to be free.
+// Mark is a holder's ask to itself when it has consented and its function still runs: the name is about to be free.
 const Mark = "spread1 yields"
 
-// askText is the text with which a member that has p names asks for another one. The number makes it differ from
-// the last one: a holder is not shown the same text twice.
+// askText is the text with which a member that has p names asks for another one. The number makes it differ from the
+// last one: a holder sees an equal text only once.
 func askText(p int, number uint32, id string) string {
 	return fmt.Sprintf("spread1 %d %08x %s", p, number, id)
 }

@@ -52,7 +52,7 @@ func (w *world) given() (n int) {
 	return n
 }
 
-// idle returns how many names of a list nobody runs.
+// idle returns the names of a list that no member runs.
 func (w *world) idle(names []string) (idle []string) {
 	for _, name := range names {
 		if l := w.lock("g/" + name); w.free(l) || !l.holder.runs {
@@ -202,7 +202,7 @@ func scenarios() []scenario {
 			p.term()
 			c := w.within(names, 1.5, 30)
 			late := slices.DeleteFunc(w.gaps, func(gap time.Duration) bool { return gap < 100*time.Millisecond })
-			if len(late) > 2 { // it may leave while the functions return
+			if len(late) > 2 { // the asker may leave while the functions return
 				return fmt.Sprintf("%d names that were given away had no runner for %v", len(late), slices.Max(late))
 			}
 			return c

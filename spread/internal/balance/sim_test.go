@@ -22,7 +22,7 @@ type outcome struct {
 	idle int // moves in the quiet time
 }
 
-// schedule starts some members, has chance disturb them, and lets them settle.
+// schedule starts some members, disturbs them at random, and lets them settle.
 func schedule(seed uint64, opts options, ttls ...time.Duration) outcome {
 	w := newWorld(seed, opts)
 	if traceNew != nil {
@@ -38,7 +38,7 @@ func schedule(seed uint64, opts options, ttls ...time.Duration) outcome {
 	for range 1 + w.chance.IntN(6) {
 		w.after(w.between(0, 2*time.Second), func() { w.join("g", pick(), names) })
 	}
-	for range 2 { // beside
+	for range 2 { // another group alongside
 		w.join("h", o.ttl, list(5))
 	}
 	w.run(w.between(2*time.Second, 4*o.ttl))
@@ -63,7 +63,7 @@ func schedule(seed uint64, opts options, ttls ...time.Duration) outcome {
 	return o
 }
 
-// disturb has something happen.
+// disturb causes a random disturbance.
 func (w *world) disturb(o *outcome, names *[]string, ttl func() time.Duration) {
 	var all []*proc
 	for _, p := range w.procs {
@@ -116,7 +116,7 @@ func (w *world) disturb(o *outcome, names *[]string, ttl func() time.Duration) {
 	}
 }
 
-// complaint returns which promise is broken.
+// complaint returns the promise that is broken.
 func (o outcome) complaint() string {
 	switch {
 	case len(o.wrong) > 0:
@@ -132,7 +132,7 @@ func (o outcome) complaint() string {
 }
 
 // No schedule of joins, deaths, stops, partitions, slow functions and changes of the list breaks a promise: never two
-// runners of a name under valid leases, even within two TTL, and then no moves.
+// runners of a name under valid leases, equal shares within two TTL, and then no moves.
 func TestNoRandomScheduleBreaksThePromise(t *testing.T) {
 	var took []float64
 	for seed := range uint64(testkit.Seeds(t, 3000, 300)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Members whose TTLs differ are safe, and quiet in the end. But an ask reaches the holder after a third of the holder's TTL,
-// when an asker with a shorter one may have left: so it takes longer.
+// Members whose TTLs differ are safe, and quiet in the end. But an ask reaches the holder after a third of the holder's
+// TTL, when an asker with a shorter TTL may have left: so it takes longer.
 func TestMembersWithUnequalTTLsAreEvenInTheEnd(t *testing.T) {
 	slow := 0
 	seeds := testkit.Count(1000, 60)
@@ -29,7 +29,7 @@ func TestMembersWithUnequalTTLsAreEvenInTheEnd(t *testing.T) {
 	assert.Less(t, slow, seeds/4)
 }
 
-// The longest list. A member asks for 64 names at one time: so one that joins needs some TTLs for its 909.
+// The longest list. A member asks for 64 names at a time, so a member that joins needs several TTLs for its 909.
 func TestTenThousandNames(t *testing.T) {
 	w := newWorld(1, options{})
 	names := list(10_000)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// world is a model of Redis and of processes in virtual time, in which members spread names. One majority is one
-// store: what nodes do among each other is the business of internal/sim.
+// world is a model of Redis and of processes in virtual time, in which members spread names. One store stands for a
+// majority: internal/sim covers the nodes among each other.
 type world struct {
 	now    time.Duration
 	events eventHeap
@@ -22,20 +22,20 @@ type world struct {
 
 	log      func(line string) // of a trace; nil for none
 	moves    int
-	owner    map[string]*proc         // who ran a name last
-	gone     map[string]time.Duration // since when a name that was given away has no runner
+	owner    map[string]*proc         // the process that last ran a name
+	gone     map[string]time.Duration // when a name that was given away lost its runner
 	gaps     []time.Duration          // of names that were given away
 	asks     int
 	looks    int
 	counts   int
 	wrong    []string      // broken promises
-	disturbs time.Duration // when something last happened that makes a group uneven
+	disturbs time.Duration // the last event that makes a group uneven
 }
 
-// options are the bugs that are planted, and the faults that do not begin and end.
+// options are the planted bugs, and the faults that last for a whole run.
 type options struct {
 	rules                                                               func(*Rules)
-	wrongView                                                           float64 // the part of the counts that is wrong by one
+	wrongView                                                           float64 // the fraction of wrong counts, off by one
 	releaseEarly, alwaysConsent, noWaiter, noNumber, ghosts, endsAtLoss bool    // planted bugs
 }
 
@@ -67,7 +67,7 @@ func newWorld(seed uint64, opts options) *world {
 	}
 }
 
-// after has something happen later.
+// after runs do later.
 func (w *world) after(d time.Duration, do func()) {
 	w.count++
 	heap.Push(&w.events, event{w.now + max(d, 0), w.count, do})
@@ -89,7 +89,7 @@ func (w *world) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(w.chance.Int64N(int64(b-a)+1))
 }
 
-// latency is that of a request and its answer.
+// latency returns the time of a request and its answer.
 func (w *world) latency() time.Duration { return w.between(time.Millisecond/2, 3*time.Millisecond) }
 
 func (w *world) fail(format string, args ...any) {
@@ -136,7 +136,7 @@ func (w *world) lock(key string) *lock {
 	return l
 }
 
-// free reports whether nobody has a key, and forgets what has expired.
+// free reports whether a lock has no holder, and forgets a holder that has expired.
 func (w *world) free(l *lock) bool {
 	if l.holder != nil && l.holder.expires <= w.now {
 		l.holder = nil
@@ -144,13 +144,13 @@ func (w *world) free(l *lock) bool {
 	return l.holder == nil
 }
 
-// waiters counts those in a queue, and dead ones for a minute.
+// waiters counts the waiters in a queue, and a dead one for a minute.
 func (w *world) waiters(l *lock) int {
 	l.queue = slices.DeleteFunc(l.queue, func(one *waiter) bool { return one.died > 0 && w.now-one.died > time.Minute })
 	return len(l.queue)
 }
 
-// hand gives a free lock to the head of its queue. For one that is dead or stopped it is reserved for a second.
+// hand gives a free lock to the head of its queue. For a head that cannot take it, the lock is reserved for a second.
 func (w *world) hand(l *lock) {
 	if !w.free(l) || w.now < l.reserved || w.waiters(l) == 0 {
 		return
@@ -184,7 +184,7 @@ func (w *world) grantTo(p *proc, l *lock) *hold {
 	return h
 }
 
-// watch hands the lock on when its keys end.
+// watch passes the lock on when its keys end.
 func (w *world) watch(h *hold) {
 	until := h.expires
 	w.after(until-w.now+w.between(0, 300*time.Millisecond), func() {
