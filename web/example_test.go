@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/web"
 )
 
-// The page is beside pprof, on a port that only operators reach.
+// The page is next to pprof, on a port that only operators reach.
 func ExampleHandler() {
 	ctx := context.Background()
 	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))

@@ -42,8 +42,8 @@ func readAsset(name, kind string) asset {
 	return asset{kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`, body: body}
 }
 
-// policy lets the page load its own three files and its own data. It keeps everything else out, as well as what the
-// names, labels and errors of others might bring with them, should the page ever take one for HTML.
+// policy lets the page load its own three files and its own data, and nothing else. It also blocks anything that an
+// external name, label or error might bring in, should the page ever take one for HTML.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -51,7 +51,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type page struct {
 	m       *quorumlock.Manager
 	link    string // to traces; "" for none
-	process string // which one it is
+	process string // a description of this process
 	now     func() time.Time
 	recent  *recent
 	polls   polls

@@ -9,15 +9,15 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// This file has what the page shows of one name, and of the names of a prefix.
+// This file has the page's views of one name, and of the names of a prefix.
 
-// Bounds of what is asked of the nodes.
+// Bounds of the requests to the nodes.
 const (
-	mostPermits = 64  // of a name are looked at
+	mostPermits = 64  // permits of a name that are looked at
 	mostListed  = 200 // names of a prefix
 )
 
-// nameView is what the page shows of a name that someone looks at.
+// nameView is the page's view of a name that someone looks at.
 type nameView struct {
 	Name    string      `json:"name"`
 	Query   string      `json:"query"`
@@ -58,7 +58,7 @@ type waiterRow struct {
 	Wants   string  `json:"wants"`
 }
 
-// answerRow is what one node says of the name.
+// answerRow is one node's answer about the name.
 type answerRow struct {
 	Number  int     `json:"number"`
 	Addr    string  `json:"addr"`
@@ -68,7 +68,7 @@ type answerRow struct {
 	Problem string  `json:"problem"`
 }
 
-// ofName makes the view of a name from what Inspect has returned. leases are the leases of this process.
+// ofName makes the view of a name from the results of Inspect. leases are the leases of this process.
 func ofName(name string, permits int, s *quorumlock.Status, err error, leases []quorumlock.LeaseStatus, link string, now time.Time) nameView {
 	v := nameView{
 		Name: shown(name, alone), Query: queryOf(name, permits), At: now.UnixMilli(), Level: good, Error: problem(err, alone),
@@ -156,8 +156,8 @@ func holderOf(h *quorumlock.Holder, s *quorumlock.Status, slot, link string, now
 	return r
 }
 
-// waiterRows has the first waiters, in their order. A process may be among them several times, as readers are. Since is
-// measured anew each time, so it cannot be a key.
+// waiterRows returns the first waiters, in their order. A process may have several, such as readers. Since is measured
+// anew each time, so it cannot be a key.
 func waiterRows(s *quorumlock.Status) []waiterRow {
 	rows, nth := make([]waiterRow, len(s.Queue)), map[string]int{}
 	for i, w := range s.Queue {

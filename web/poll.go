@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// polls are what viewers share, so that ten of them cost the nodes no more than one. A poll runs in the goroutine of the
+// polls are shared by viewers, so that ten viewers cost the nodes no more than one. A poll runs in the goroutine of the
 // viewer that needs it first.
 type polls struct {
 	now func() time.Time
@@ -16,7 +16,7 @@ type polls struct {
 	byOf map[string]*poll
 }
 
-// poll is one of them.
+// poll is a question to the nodes, with its last answer.
 type poll struct {
 	// turn has capacity 1: the viewer whose value is in it asks, and the others wait for their turn, and then find
 	// the answer. Nothing is dropped, and it is never closed.
@@ -27,11 +27,11 @@ type poll struct {
 	users int // guarded by polls.mu
 }
 
-// mostIdle bounds the polls that no one uses, whose answers are good for a while.
+// mostIdle bounds the unused polls, whose answers are good for a while.
 const mostIdle = 16
 
-// get returns the JSON of what ask returns, or what it has returned to another viewer within the time that ask said then.
-// It returns ctx's error if ctx ends before the answer.
+// get returns the answer of ask as JSON, or the answer that another viewer got while that is good. It returns ctx's
+// error if ctx ends before the answer.
 func (s *polls) get(ctx context.Context, of string, ask func(context.Context) (answer any, good time.Duration)) ([]byte, error) {
 	p := s.use(of)
 	defer s.leave(p)
@@ -78,7 +78,7 @@ func (s *polls) leave(p *poll) {
 		if other.users > 0 {
 			continue
 		}
-		if idle++; idle > mostIdle || !now.Before(other.until) { // no one writes until without being a user
+		if idle++; idle > mostIdle || !now.Before(other.until) { // only a user writes until
 			delete(s.byOf, key)
 		}
 	}

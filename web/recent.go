@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// How many events are kept, and how many the subscription may have on the way.
+// The numbers of events and losses that are kept, and of events that the subscription may have on the way.
 const (
 	keptEvents = 100
 	keptLosses = 50
@@ -67,7 +67,7 @@ func (r *recent) add(e quorumlock.Event, at time.Time) {
 	r.events = kept(r.events, row, keptEvents)
 }
 
-// kept appends an event to the last ones.
+// kept appends an event, and drops the oldest beyond most.
 func kept(rows []eventRow, row eventRow, most int) []eventRow {
 	if len(rows) == most {
 		copy(rows, rows[1:])
@@ -76,7 +76,7 @@ func kept(rows []eventRow, row eventRow, most int) []eventRow {
 	return append(rows, row)
 }
 
-// latest returns the events and the losses, the latest first, and how many were lost and dropped in all.
+// latest returns the events and the losses, the latest first, and the numbers of all losses and of dropped events.
 func (r *recent) latest() (events, losses []eventRow, lost int, dropped uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *recent) latest() (events, losses []eventRow, lost int, dropped uint64) 
 	return events, losses, r.lost, r.from.Dropped()
 }
 
-// rowOf says what has happened.
+// rowOf returns the row of an event.
 func rowOf(e quorumlock.Event, at time.Time) eventRow {
 	r := eventRow{At: at.UnixMilli(), Level: good}
 	named := func(what, name string, token int64) {
@@ -122,7 +122,7 @@ func rowOf(e quorumlock.Event, at time.Time) eventRow {
 	return r
 }
 
-// evidence is what the nodes have said.
+// evidence returns the nodes' errors as text.
 func evidence(nodes []*quorumlock.NodeError) string {
 	text := ""
 	for _, n := range nodes {

@@ -29,8 +29,8 @@ type servers struct {
 	ending map[*http.Server]chan struct{} // closed when Shutdown begins
 }
 
-// of returns a channel that is closed when the server of a request begins its Shutdown; nil, which never is, for a
-// server of another kind.
+// of returns a channel that closes when the server of a request begins its Shutdown. For a server of another kind it
+// returns nil, which never closes.
 func (s *servers) of(r *http.Request) <-chan struct{} {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
@@ -133,12 +133,12 @@ func (v *viewer) run(ctx context.Context) {
 	}
 }
 
-// show sends what has become known.
+// show sends the state, and the view of the subject.
 func (v *viewer) show(ctx context.Context) error {
 	of := "state"
 	select {
 	case <-v.closed:
-		of = "last state" // what is known from before is no longer true
+		of = "last state" // the state from before is no longer true
 	default:
 	}
 	state, err := v.polls.get(ctx, of, func(context.Context) (any, time.Duration) { return v.overview(), goodFor })
@@ -160,14 +160,14 @@ func (v *viewer) show(ctx context.Context) error {
 // write sends a text. A WriteTimeout is for the answer as a whole, and the answer of a stream has no end: each
 // write has its own time.
 func (v *viewer) write(text string) error {
-	_ = v.control.SetWriteDeadline(v.now().Add(patience)) // where it is not supported, the server's own remains
+	_ = v.control.SetWriteDeadline(v.now().Add(patience)) // if it is not supported, the server's own remains
 	if _, err := v.to.Write([]byte(text)); err != nil {
 		return err
 	}
 	return v.control.Flush()
 }
 
-// overview is what the Manager knows.
+// overview returns the state that the Manager knows.
 func (p *page) overview() overview {
 	nodes, leases := p.m.Nodes(), p.m.Leases()
 	v := overview{Process: p.process, At: p.now().UnixMilli(), Verdict: verdictOf(p.m.Ready(), nodes, leases), Nodes: nodeRows(nodes), Total: len(leases)}

@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// How much of a text of others is shown, in characters: in a table, and where it stands alone.
+// How many characters of an external text are shown: in a table, and where it stands alone.
 const (
 	inTable = 160
 	alone   = 2000
 )
 
-// credentials are those in a URL. A password may hold every character except a space.
+// credentials matches the credentials in a URL. A password may hold every character except a space.
 var credentials = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S*@`)
 
-// shown returns a text of others for a page, on one line: what does not print, such as a control character or an
-// override of the direction, is escaped as Go does it, a URL loses its credentials, and the rest after that many
-// characters is left out. It is not HTML: the page shows it as text.
+// shown returns an external text for a page, on one line. It escapes what does not print as Go does, such as a control
+// character or an override of the direction, removes the credentials of URLs, and leaves out the rest after most
+// characters. The result is not HTML: the page shows it as text.
 func shown(s string, most int) string {
 	s = credentials.ReplaceAllString(s, "$1***@") // before the cut, which may take the @
 	var b strings.Builder

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// This file has what the page shows, as functions of what the Manager says. The types are what the script of the page
-// reads; they are not an API. All durations are in milliseconds.
+// This file turns the Manager's answers into what the page shows. The script of the page reads the types; they are not
+// an API. All durations are in milliseconds.
 
 // mostLeases is how many leases the page shows.
 const mostLeases = 100
@@ -28,7 +28,7 @@ const (
 	bad  level = "bad"
 )
 
-// overview is what comes every second.
+// overview is the state that a viewer gets every second.
 type overview struct {
 	Process string     `json:"process"`
 	At      int64      `json:"at"` // Unix time
@@ -42,7 +42,7 @@ type overview struct {
 	Dropped uint64     `json:"dropped"`
 }
 
-// verdict is what a person reads first.
+// verdict is the part that a person reads first.
 type verdict struct {
 	Level  level  `json:"level"`
 	Text   string `json:"text"`
@@ -79,7 +79,7 @@ type leaseRow struct {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// queryOf is the query of the page about a name; permits is 0 for a name without.
+// queryOf returns the query of the page about a name; permits is 0 for a name without.
 func queryOf(name string, permits int) string {
 	q := url.Values{"name": {name}}
 	if permits > 0 {
@@ -88,8 +88,8 @@ func queryOf(name string, permits int) string {
 	return q.Encode()
 }
 
-// urgency orders leases: those at risk first, then by margin, and those with less time left. So the first hundred are
-// those that an operator looks for.
+// urgency orders leases: leases at risk first, then by margin, then by the time left. So the first hundred are the ones
+// that an operator looks for.
 func urgency(a, b *quorumlock.LeaseStatus) int {
 	if a.AtRisk != b.AtRisk {
 		if a.AtRisk {
@@ -104,8 +104,8 @@ func urgency(a, b *quorumlock.LeaseStatus) int {
 	)
 }
 
-// urgent returns the most urgent leases. They stand in order by name below the same margin: the time left changes
-// with each renewal, and rows that change places cannot be read.
+// urgent returns the most urgent leases. Those with the same margin are in order by name: the time left changes with
+// each renewal, and rows that change places cannot be read.
 func urgent(all []quorumlock.LeaseStatus, most int) []quorumlock.LeaseStatus {
 	slices.SortFunc(all, func(a, b quorumlock.LeaseStatus) int { return urgency(&a, &b) })
 	all = all[:min(len(all), most)]
@@ -132,7 +132,7 @@ func leaseRows(all []quorumlock.LeaseStatus, now time.Time) []leaseRow {
 			r.Kind = "shared"
 		}
 		if r.Level = riskOf(l); r.Level == good {
-			r.Problem = "" // a node that is down stands among the nodes
+			r.Problem = "" // the list of nodes shows a node that is down
 		}
 		if l.Wanted.Asked {
 			r.Asked = askedBy(l.Wanted.By, l.Wanted.Reason)
@@ -142,8 +142,8 @@ func leaseRows(all []quorumlock.LeaseStatus, now time.Time) []leaseRow {
 	return rows
 }
 
-// riskOf returns how bad it stands with a lease. A round starts each third of the TTL, so one that has less than half
-// of it left has missed rounds; with more, it is at risk because too few nodes hold it.
+// riskOf returns the risk level of a lease. A round starts each third of the TTL, so a lease with less than half of it
+// left has missed rounds. One with more is at risk because too few nodes hold it.
 func riskOf(l *quorumlock.LeaseStatus) level {
 	switch {
 	case l.AtRisk && l.Remaining < l.TTL/2:
@@ -187,8 +187,8 @@ func nodeRows(nodes []quorumlock.NodeStatus) []nodeRow {
 	return rows
 }
 
-// verdictOf says how things are: whether names can be acquired now, and how far that is from changing. ready is what
-// Manager.Ready returns.
+// verdictOf judges whether names can be acquired now, and how far that is from changing. ready is the result of
+// Manager.Ready.
 func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.LeaseStatus) verdict {
 	votes, warnings, atRisk, need, worst := 0, 0, 0, len(nodes)/2+1, good
 	for i := range nodes {
@@ -232,7 +232,7 @@ func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.L
 	return v
 }
 
-// are counts things.
+// are returns a count and its noun.
 func are(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
