@@ -39,7 +39,7 @@ type Storage struct {
 	leases map[string][]*quorumlock.Lease // by CertMagic's name, the oldest first
 }
 
-// The compiler checks what CertMagic looks for.
+// The compiler checks the interfaces that CertMagic looks for.
 var (
 	_ certmagic.Storage          = (*Storage)(nil)
 	_ certmagic.TryLocker        = (*Storage)(nil)
@@ -100,8 +100,8 @@ func (s *Storage) RenewLockLease(_ context.Context, lockKey string, _ time.Durat
 	if len(leases) == 0 {
 		return fmt.Errorf("%w: %q", ErrNotLocked, lockKey)
 	}
-	// Several only after a loss: the newest may be another caller's, the oldest is
-	// the one that was lost.
+	// There are several only after a loss: the oldest was lost, and the newest may be
+	// another caller's.
 	for _, lease := range leases {
 		if err := lease.Err(); err != nil { // it says why
 			return err

@@ -125,7 +125,7 @@ type issuer struct {
 	key    *ecdsa.PrivateKey
 	issued atomic.Int32
 	inside atomic.Int32
-	most   atomic.Int32 // of those who were inside at a time
+	most   atomic.Int32 // the most callers inside at a time
 }
 
 func (i *issuer) IssuerKey() string { return "test" }

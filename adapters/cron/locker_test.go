@@ -79,7 +79,7 @@ func (p *process) stop(t *testing.T) {
 	require.NoError(t, p.m.Close(t.Context()))
 }
 
-// Four processes reach each tick at one instant, so their votes may split, and no run may be left out for
+// Four processes reach each tick at one instant, so their votes may split. No run may be left out for
 // that. Four more have clocks that are up to 300 ms late. One node of three is down half of the time.
 func TestEachTickRunsOnceThoughTheJobIsShortAndTheClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 // job.
 var ErrNotLeader = errors.New("gocronlock: not the leader")
 
-// campaignAgain is how long an Elector waits after Lead has given up: Lead does so when too
-// few nodes are left that work without being fixed.
+// campaignAgain is how long an Elector waits after Lead has given up. Lead gives up when
+// too few nodes can work without a fix.
 const campaignAgain = 5 * time.Second
 
 // Elector makes one process the leader. It campaigns from NewElector until Close,
@@ -28,7 +28,7 @@ type Elector struct {
 	done   chan struct{} // closed when the campaign has ended
 
 	mu  sync.Mutex // guards err
-	err error      // what ended the campaign, or stands in its way
+	err error      // the error that ended the campaign, or holds it up
 }
 
 // The compiler checks what gocron expects.

@@ -68,7 +68,7 @@ func (l *Locker) Lease(jobName string) *quorumlock.Lease {
 	return l.leases[jobName]
 }
 
-// lock is what gocron gives back when the job has ended.
+// lock is the lock of a job, which gocron unlocks when the job has ended.
 type lock struct {
 	locker *Locker
 	key    string

@@ -118,7 +118,7 @@ func (l *Locker) runOf(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-// take reports whether no other operation is under way.
+// take begins an operation. It returns false if another one is under way.
 func (r *run) take() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -58,7 +58,7 @@ func migrations() (fs.FS, goose.ProviderOption) {
 	return files, goose.WithGoMigrations(goose.NewGoMigration(2, &goose.GoFunc{RunDB: slow}, nil))
 }
 
-// migrate is a process: it says how many migrations it has run.
+// migrate runs in a process of its own, and prints how many migrations it has run.
 func migrate(database string, addrs []string) error {
 	ctx := context.Background()
 	m, err := quorumlock.New(ctx, quorumlock.Addrs(addrs...))
@@ -104,7 +104,7 @@ func meet(dir string) error {
 	return errors.New("alone")
 }
 
-// together starts two processes at once, and returns what they say.
+// together starts two processes at once, and returns their output.
 func together(t *testing.T, environment ...string) (said []string, failed error) {
 	t.Helper()
 	database := "file:" + filepath.Join(t.TempDir(), "db") + "?_busy_timeout=60000"
@@ -137,7 +137,7 @@ func TestOfTwoProcessesOneMigratesAndTheOtherFindsNothingToDo(t *testing.T) {
 	t.Error("without the lock nothing goes wrong either, so this test shows nothing")
 }
 
-// open returns a provider with one Go migration, in a transaction, and one of SQL behind it.
+// open returns a provider with one Go migration, in a transaction, followed by one in SQL.
 func open(t *testing.T, locker *gooselock.Locker, work func(context.Context) error) (*goose.Provider, *sql.DB) {
 	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(t.TempDir(), "db"))
@@ -154,7 +154,7 @@ func open(t *testing.T, locker *gooselock.Locker, work func(context.Context) err
 	return p, db
 }
 
-// tables returns those of the migrations.
+// tables returns the tables of the migrations.
 func tables(t *testing.T, db *sql.DB) (all []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT name FROM sqlite_schema WHERE name IN ('first', 'second') ORDER BY name")

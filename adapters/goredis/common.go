@@ -18,7 +18,7 @@ import (
 // defaultDialTimeout is the default of go-redis. It bounds a provider of credentials, and not the dial.
 const defaultDialTimeout = 5 * time.Second
 
-// common is what the three kinds of options have in common.
+// common has the fields that the three kinds of options share.
 type common struct {
 	what            string // the type, for errors
 	network         string // tcp or unix, for the dialer
@@ -92,7 +92,7 @@ func (c *common) credentials() func(rueidis.AuthCredentialsContext) (rueidis.Aut
 	return nil
 }
 
-// noReplicas refuses what sends commands to replicas.
+// noReplicas refuses the fields that send commands to replicas.
 func noReplicas(what string, fields map[string]bool) error {
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if fields[field] {

@@ -32,7 +32,7 @@ type limiter struct{}
 func (limiter) Allow() error       { return nil }
 func (limiter) ReportResult(error) {}
 
-// decisions are those of the package's documentation, for each field.
+// decisions returns the decision of the package's documentation for each field.
 func decisions(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("doc.go")
@@ -79,14 +79,14 @@ func kinds() map[string]kind {
 	}
 }
 
-// other returns a value for a field that it does not have.
+// other returns a value that a field does not have.
 func other(t *testing.T, name string, of reflect.Type) reflect.Value {
 	t.Helper()
 	switch {
 	case name == "Addr":
 		return reflect.ValueOf("/run/redis.sock")
 	case name == "Network":
-		return reflect.ValueOf("unix") // which a:1 is not, so it is refused: used
+		return reflect.ValueOf("unix") // a:1 is not a socket, so it is refused: used
 	case name == "StreamingCredentialsProvider":
 		return reflect.ValueOf(fixed{})
 	case name == "Limiter":
@@ -107,7 +107,7 @@ func other(t *testing.T, name string, of reflect.Type) reflect.Value {
 	return reflect.Value{} // an interface: no value of it changes anything, because nothing reads it
 }
 
-// readable makes a map of an option, in which a function is only there or not.
+// readable returns an option as a map, in which a function is only present or absent.
 func readable(o rueidis.ClientOption) map[string]any {
 	fields := map[string]any{}
 	for i := range reflect.TypeOf(o).NumField() {
@@ -121,7 +121,7 @@ func readable(o rueidis.ClientOption) map[string]any {
 	return fields
 }
 
-// A field that a new version of go-redis has fails here, until doc.go says what happens to it.
+// A new field of go-redis fails here, until doc.go says what happens to it.
 func TestEachFieldOfGoRedisIsUsedRefusedOrWithoutEffectAsTheDocumentationSays(t *testing.T) {
 	decided := decisions(t)
 	seen := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 
 const (
 	defaultAddr  = "localhost:6379" // of go-redis, for an empty Addr
-	failoverAddr = "FailoverClient" // what a failover client of go-redis has as its Addr
+	failoverAddr = "FailoverClient" // the Addr of a failover client of go-redis
 )
 
 // Nodes returns the options of nodes for quorumlock.New, one for each independent server. The

@@ -48,7 +48,7 @@ func grant(t *testing.T, m *quorumlock.Manager, data *redis.Client) *quorumlock.
 	return lease
 }
 
-// rights are those of docs/reference.md, with the password "secret".
+// rights returns the rights of docs/reference.md, with the password "secret".
 func rights(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reference.md")
@@ -79,7 +79,7 @@ func TestAUserTLSAndADatabaseReachTheServer(t *testing.T) {
 	grant(t, connect(t, nodes), data)
 	assert.Contains(t, servers[1].MustDo("CLIENT", "LIST"), "name=billing")
 
-	written := *data.Options() // with the dialer that go-redis makes TLS connections with
+	written := *data.Options() // with go-redis's own dialer for TLS connections
 	nodes, err = goredis.Nodes(&written)
 	require.NoError(t, err)
 	_, err = connect(t, nodes).TryAcquire(t.Context(), "job")
@@ -157,7 +157,7 @@ func TestAProviderWithoutCredentialsIsRefusedAndUnsubscribedFrom(t *testing.T) {
 	assert.Empty(t, provider.listeners)
 }
 
-// guarded are the options that a failover group needs; the nodes are new, so they vote a guard later.
+// guarded returns the options that a failover group needs. The nodes are new, so they vote a guard later.
 func guarded(opts ...quorumlock.Option) []quorumlock.Option {
 	return append(opts, quorumlock.WithTTL(2*time.Second), quorumlock.WithFailover(2*time.Second), quorumlock.WithRestartGuard(4*time.Second))
 }
