@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is checked.
+// Bounds of resources and tokens.
 const (
 	// MaxToken is the largest token, 2^53 − 1: the largest number that Lua and
 	// JSON readers keep exactly. Tokens are microseconds since 1970, so they stay

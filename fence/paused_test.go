@@ -29,8 +29,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// In its environment, a holder that runs as a process of its own finds where the
-// lock's nodes and the data are.
+// A holder that runs as a process of its own finds the lock's nodes and the data
+// by these environment variables.
 const (
 	envNodes    = "FENCE_HOLDER_NODES"
 	envPostgres = "FENCE_HOLDER_POSTGRES"
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 // writer writes value as the state of the resource "job", with a token.
 type writer func(ctx context.Context, token int64, value string) error
 
-// openPostgres returns what writes to a database, and the database to close.
+// openPostgres returns a writer to a database, and the database to close.
 func openPostgres(dsn string) (writer, *sql.DB, error) {
 	fences, err := sqlfence.New(sqlfence.Postgres)
 	if err != nil {
@@ -79,7 +79,7 @@ func openPostgres(dsn string) (writer, *sql.DB, error) {
 	}, db, nil
 }
 
-// openRedis returns what writes to a Redis, and the client to close.
+// openRedis returns a writer to a Redis, and the client to close.
 func openRedis(addr string) (writer, rueidis.Client, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true})
 	if err != nil {
@@ -94,9 +94,9 @@ func openRedis(addr string) (writer, rueidis.Client, error) {
 	}, client, nil
 }
 
-// holder is process A: it takes the lock, writes, says so, and writes again when
-// it is told to, without a look at its lease: as a process does that was paused
-// between its last look and its write.
+// holder is process A. It takes the lock, writes, and reports that. On command it
+// writes again without a look at its lease, like a process that was paused between
+// its last look and its write.
 func holder(ctx context.Context) error {
 	m, err := quorumlock.New(ctx, quorumlock.Addrs(strings.Split(os.Getenv(envNodes), ",")...), quorumlock.WithTTL(leaseTTL))
 	if err != nil {
@@ -163,8 +163,8 @@ func (p *process) scan(t *testing.T, format string, values ...any) {
 	require.NoError(t, err, line)
 }
 
-// The process of holder A is stopped by a signal until its lease is over and B has
-// written. Then it goes on, and writes before it looks at its lease.
+// A signal stops the process of holder A until its lease has ended and B has
+// written. Then A continues, and writes before it looks at its lease.
 func TestTheLateWriteOfAProcessThatWasPausedIsRefused(t *testing.T) {
 	ctx := t.Context()
 	dsn := pgtest.Start(t)

@@ -36,7 +36,7 @@ func Example() {
 	check(err)
 	check(fences.Set(ctx, "report", a.Token(), "begun by A"))
 
-	b, err := m.Acquire(ctx, "report") // returns when A's lease is over
+	b, err := m.Acquire(ctx, "report") // returns when A's lease has ended
 	check(err)
 	defer func() { _ = b.Release(ctx) }()
 	check(fences.Set(ctx, "report", b.Token(), "written by B"))

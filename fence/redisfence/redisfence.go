@@ -30,8 +30,7 @@ import (
 	"github.com/quorumlock/quorumlock/fence"
 )
 
-// DefaultPrefix is what the keys of registers begin with unless WithPrefix says
-// otherwise.
+// DefaultPrefix begins the keys of registers unless WithPrefix says otherwise.
 const DefaultPrefix = "fence:"
 
 // MaxPairs is the largest number of fields in one HSet. Lua can pass on no more
@@ -58,9 +57,8 @@ type (
 // Option configures a Fence.
 type Option func(*Fence)
 
-// WithPrefix sets what the keys of registers begin with. All writers of a
-// resource must use the same. It is at least one byte long and has no brace.
-// Default DefaultPrefix.
+// WithPrefix sets the prefix of the keys of registers. All writers of a resource must use
+// the same. It is at least one byte long and has no brace. Default DefaultPrefix.
 func WithPrefix(prefix string) Option {
 	return func(f *Fence) { f.prefix = prefix }
 }

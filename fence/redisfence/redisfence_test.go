@@ -54,7 +54,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, w world), opts ...redisf
 func TestAWriteWithALowerTokenIsRefusedAndOneWithTheSameTokenIsNot(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, w world) {
 		ctx := t.Context()
-		const token = 1_795_344_466_720_373 // as large as true ones are
+		const token = 1_795_344_466_720_373 // as large as real tokens
 		require.NoError(t, w.Set(ctx, "k", token, "a"))
 		require.NoError(t, w.Set(ctx, "k", token, "b"), "several writes of one holder")
 		require.NoError(t, w.Set(ctx, "k", token+1, "c"))

@@ -2,15 +2,15 @@ package redisfence
 
 import "github.com/redis/rueidis"
 
-// Error replies of the guard. The first word is what INFO errorstats counts by.
+// Error replies of the guard. INFO errorstats counts by the first word.
 const (
 	staleReply    = "FENCESTALE "
 	registerReply = "FENCEREGISTER "
 )
 
-// guard comes before every script. It compares as numbers, which is exact: both
-// are at most 2^53 − 1. It writes the token as the text that came, because
-// tostring prints a number of this size as 1.7953444667204e+15.
+// guard comes before every script. It compares as numbers, which is exact: both are
+// at most 2^53 − 1. It writes the token as the text that it got, because tostring
+// prints a number of this size as 1.7953444667204e+15.
 //
 // Its variables are in a block, where the script that follows does not see them.
 const guard = `do
@@ -31,8 +31,8 @@ local function rest(list)
 end
 `
 
-// A Script is a Lua script that runs only with a token that is not stale. It is
-// safe for concurrent use; make it once and keep it.
+// Script is a Lua script that runs only with a token that is not stale. It is safe
+// for concurrent use; make it once and keep it.
 type Script struct {
 	lua *rueidis.Lua
 }

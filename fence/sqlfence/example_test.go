@@ -58,7 +58,7 @@ func Example() {
 	check(err)
 	check(closeMonth(a, "begun by A"))
 
-	b, err := m.Acquire(ctx, "invoices/2026-11") // returns when A's lease is over
+	b, err := m.Acquire(ctx, "invoices/2026-11") // returns when A's lease has ended
 	check(err)
 	defer func() { _ = b.Release(ctx) }()
 	check(closeMonth(b, "closed by B"))

@@ -55,7 +55,7 @@ type (
 type Dialect int
 
 const (
-	// Postgres is PostgreSQL 9.5 or newer, and what speaks its SQL.
+	// Postgres is PostgreSQL 9.5 or newer, and databases with its SQL.
 	Postgres Dialect = iota + 1
 	// SQLite is SQLite 3.24 or newer.
 	SQLite
@@ -120,9 +120,9 @@ func New(dialect Dialect, opts ...Option) (*Fence, error) {
 	return f, nil
 }
 
-// prepare writes the statements. The UPSERT is the whole guard: it locks the row
-// until the transaction ends, even when the condition is false, and a concurrent
-// one waits there and then compares with what was committed.
+// prepare writes the statements. The UPSERT is the whole guard: it locks the row until the
+// transaction ends, even when the condition is false. A concurrent UPSERT waits there, and
+// then compares with the committed token.
 func (f *Fence) prepare() {
 	table := `"` + strings.ReplaceAll(f.table, ".", `"."`) + `"`
 	integer, resource, token := "BIGINT", "$1", "$2"
@@ -173,7 +173,7 @@ func (f *Fence) Check(ctx context.Context, tx *sql.Tx, resource string, token in
 	if raised == 1 {
 		return nil
 	}
-	// The row is locked by now, so what is read is what the token was compared with.
+	// The row is locked by now, so this reads the token that the UPSERT compared with.
 	stale := &StaleError{Resource: resource, Token: token}
 	if err := tx.QueryRowContext(ctx, f.read, resource).Scan(&stale.Seen); err != nil {
 		return errors.Join(stale, fmt.Errorf("sqlfence: read the token of %q in %s: %w", resource, f.table, err))

@@ -84,7 +84,7 @@ func (db database) seen(t *testing.T) int64 {
 
 func TestAWriteWithALowerTokenIsRefusedAndOneWithTheSameTokenIsNot(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, db database) {
-		const token = 1_795_344_466_720_373 // as large as true ones are
+		const token = 1_795_344_466_720_373 // as large as real tokens
 		assert.Zero(t, db.seen(t))
 		require.NoError(t, db.write(t.Context(), "r", token))
 		require.NoError(t, db.write(t.Context(), "r", token), "several writes of one holder")

@@ -55,10 +55,10 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Start returns what lib/pq needs to connect to a new, empty database. The server
-// is started by the first call and lasts until Main returns. It listens at a Unix
-// socket in a directory of its own. Where no PostgreSQL is installed the test is
-// skipped, except in CI (CI=true), where it fails.
+// Start returns the data source name of a new, empty database, for lib/pq. The
+// server is started by the first call and lasts until Main returns. It listens at
+// a Unix socket in a directory of its own. Where no PostgreSQL is installed the
+// test is skipped, except in CI (CI=true), where it fails.
 func Start(tb testing.TB) (dsn string) {
 	tb.Helper()
 	server.mu.Lock()
@@ -110,8 +110,8 @@ func findBinaries() (string, error) {
 	return "", errNoPostgres
 }
 
-// start runs a server in a new directory and returns the directory, which has the
-// socket too, and what stops the server and removes the directory.
+// start runs a server in a new directory. It returns the directory, which has the
+// socket too, and a function that stops the server and removes the directory.
 func start() (dir string, stop func(), err error) {
 	bin, err := findBinaries()
 	if err != nil {
@@ -153,8 +153,8 @@ func start() (dir string, stop func(), err error) {
 	return dir, stop, awaitReady(log.Name(), exited)
 }
 
-// ordinaryUser returns what makes a command run as another user than root, whom
-// PostgreSQL refuses, and gives dir to that user.
+// ordinaryUser returns the attributes that make a command run as a user other
+// than root, which PostgreSQL refuses, and gives dir to that user.
 func ordinaryUser(dir string) (*syscall.SysProcAttr, error) {
 	attributes := dieWithParent()
 	if os.Geteuid() != 0 {
