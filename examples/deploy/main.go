@@ -1,4 +1,4 @@
-// Deploy is the program of docs/kubernetes.md: a worker of which one replica leads. It has the
+// Deploy is the program of docs/kubernetes.md: a worker whose replicas elect one leader. It has the
 // probes of a Deployment, and on SIGTERM it ends its work and closes, so that the next replica leads
 // at once.
 //
@@ -31,7 +31,7 @@ import (
 // closeWithin is how long the work may take to end. terminationGracePeriodSeconds is longer.
 const closeWithin = 20 * time.Second
 
-// worker is what the flags say.
+// worker has the settings of the flags.
 type worker struct {
 	nodes, user, passwordFile, holder, listen string
 	ttl, guard                                time.Duration
@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// run works until ctx ends. The probes are there from the beginning.
+// run works until ctx ends. It serves the probes from the beginning.
 func (w *worker) run(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.listen)
 	if err != nil {
@@ -111,8 +111,8 @@ func (w *worker) options() []rueidis.ClientOption {
 	return nodes
 }
 
-// lead does one step a second until the term ends. In its place stands your work, which returns
-// when ctx ends.
+// lead does one step a second until the term ends. Put your work in its place: it must return when
+// ctx ends.
 func (w *worker) lead(ctx context.Context, lease *quorumlock.Lease) error {
 	w.log.Info("leading", "token", lease.Token(), "holder", w.holder)
 	defer func() { w.log.Info("no longer leading", "token", lease.Token()) }()
@@ -128,7 +128,8 @@ func (w *worker) lead(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 }
 
-// probes says whether the program has started, whether it can lead, and whether it runs at all.
+// probes returns a handler that reports whether the program has started, whether it can lead, and
+// whether it runs.
 func (w *worker) probes() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(out http.ResponseWriter, check func(*quorumlock.Manager) error) {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const patience = 2 * time.Minute // decides only when a hopeless test is given up
 
-// pod is the program with the arguments of worker.yaml, but for what a test has to choose.
+// pod is the program with the arguments of worker.yaml, except for those that a test must choose.
 type pod struct {
 	cmd    *exec.Cmd
 	probes string        // its address
@@ -81,7 +81,7 @@ func start(t *testing.T, servers []*redistest.Server, holder string) *pod {
 	return p
 }
 
-// follow reads what the program says until it ends.
+// follow reads the program's output until it ends.
 func (p *pod) follow(out io.Reader, listens chan<- string) {
 	address, led := regexp.MustCompile(`msg=probes addr=(\S+)`), false
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -127,7 +127,7 @@ func (p *pod) leading(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
-// nodes are servers with the arguments and the users of redis.yaml.
+// nodes returns servers with the arguments and the users of redis.yaml.
 func nodes(t *testing.T) []*redistest.Server {
 	t.Helper()
 	m := load(t)
@@ -144,8 +144,8 @@ func nodes(t *testing.T) []*redistest.Server {
 	return servers
 }
 
-// A Deployment replaces the leader: SIGTERM, and the next replica leads. A leader that is killed is
-// waited for, as long as its lease lasts.
+// A Deployment replaces the leader: SIGTERM, and the next replica leads. After a leader is killed,
+// the next replica waits until its lease has ended.
 func TestAfterSIGTERMTheNextReplicaLeadsAtOnceAndNotAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	servers := nodes(t)
@@ -186,7 +186,7 @@ func TestNodesThatAreDownMakeAReplicaUnreadyAndRestartNothing(t *testing.T) {
 		s.Restart()
 	}
 	p.await(t, "/startup", http.StatusOK)
-	p.await(t, "/ready", http.StatusOK) // the quarantine of new nodes is over
+	p.await(t, "/ready", http.StatusOK) // the quarantine of new nodes has ended
 	p.leading(t)
 
 	servers[0].Kill()

@@ -158,7 +158,7 @@ func TestTheRightsAreThoseOfTheReference(t *testing.T) {
 	assert.Contains(t, strings.Split(load(t).secret.StringData["users.acl"], "\n"), "user "+rights)
 }
 
-// A probe that waits for a name of another port, or a grace that ends before Close, is no error of types.
+// Types do not catch a probe with the name of another port, or a grace period that ends before Close.
 func TestProbesAndTimesFitTheProgram(t *testing.T) {
 	m := load(t)
 	pod := m.worker.Spec.Template.Spec
@@ -185,8 +185,8 @@ func TestProbesAndTimesFitTheProgram(t *testing.T) {
 	assert.Equal(t, m.service.Spec.PublishNotReadyAddresses, ready > 0, "no one would meet the node, and its quarantine would not begin")
 }
 
-// compose returns the problems of a compose file: those of the schema of the specification, and ports
-// that others can reach.
+// compose returns the images and ports of a compose file. It refuses a file that does not fit the schema
+// of the specification, and a port that other hosts can reach.
 func compose(text string) (images, ports []string, err error) {
 	var file map[string]any
 	if err := yaml.UnmarshalStrict([]byte(text), &file); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// world has the nodes, and makes their faults.
+// world has the nodes, and causes their faults.
 type world interface {
 	size() int
 	options(client string) []rueidis.ClientOption

@@ -73,11 +73,11 @@ func run(ctx context.Context, nodes []string, name, file string) error {
 	return os.WriteFile(file, []byte(handle), 0o600)
 }
 
-// take resumes the lease of the process before, and acquires one if there is none.
+// take resumes the lease of the previous process, or acquires one if it cannot.
 func take(ctx context.Context, m *quorumlock.Manager, name, file string, log *slog.Logger) (*quorumlock.Lease, error) {
 	handle, err := os.ReadFile(file)
 	if err == nil {
-		_ = os.Remove(file) // the process that resumes it is the only one
+		_ = os.Remove(file) // only one process may resume it
 		lease, err := m.Resume(ctx, quorumlock.Handle(handle))
 		if err == nil {
 			log.Info("leading", "token", lease.Token(), "resumed", true)

@@ -57,7 +57,7 @@ func run(nodes string, out io.Writer) error {
 }
 
 // prices is what the lock protects. It refuses a token below the highest that it has seen, so a process that
-// stood still and works on under a lease that has ended does no harm.
+// was paused, and continues under a lease that has ended, does no harm.
 type prices struct {
 	mu    sync.Mutex
 	price int
@@ -149,7 +149,7 @@ func (s *story) play(ctx context.Context) error {
 	return s.goOn(ctx, w.Lease, later)
 }
 
-// goOn has the writer read what it has written, and lets the readers behind it in: no other writer comes
+// goOn makes the writer a reader of its own change, and lets in the readers behind it: no other writer comes in
 // between.
 func (s *story) goOn(ctx context.Context, w *quorumlock.Lease, later <-chan lease) error {
 	reader, err := w.Downgrade(ctx)
@@ -170,7 +170,7 @@ func (s *story) goOn(ctx context.Context, w *quorumlock.Lease, later <-chan leas
 	return errors.Join(reader.Release(ctx), third.Release(ctx))
 }
 
-// lease is what a call has got.
+// lease is the result of a call.
 type lease struct {
 	*quorumlock.Lease
 	err error
@@ -186,7 +186,7 @@ func wait(ctx context.Context, m *quorumlock.Manager, kind quorumlock.Kind) <-ch
 	return got
 }
 
-// queued waits until so many processes wait for the lock.
+// queued waits until n processes wait for the lock.
 func (s *story) queued(ctx context.Context, n int) error {
 	for {
 		status, err := s.processes[0].Inspect(ctx, name)

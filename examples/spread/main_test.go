@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 const shards = 12
 
-// group has the example in several processes, and what they say about the shards.
+// group has the processes of the example, and their reports about the shards.
 type group struct {
 	t     *testing.T
 	nodes string

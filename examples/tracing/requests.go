@@ -16,7 +16,7 @@ import (
 // lock is the name of the lock that all requests want.
 const lock = "orders/4711"
 
-// A request arrives at a service at an instant, and works under the lock for a while.
+// request arrives at a service at an instant, and works under the lock for a while.
 type request struct {
 	service int // 0 is checkout, 1 billing
 	name    string

@@ -5,8 +5,8 @@ import (
 )
 
 // holdsOfKeptRequests keeps the span of a hold if the span of its acquisition was kept. A hold is a trace of
-// its own, about which a sampler decides by itself: without this, one request in ten and one hold in ten
-// are kept, and rarely those that belong together. To keep no holds, drop the name.
+// its own, so a sampler decides about it separately: without this, one request in ten and one hold in ten
+// are kept, which rarely belong together. To keep no holds, drop the name.
 type holdsOfKeptRequests struct{ sdktrace.Sampler }
 
 func (s holdsOfKeptRequests) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {

@@ -57,7 +57,8 @@ func TestAProviderThatMakesNoSpansSwitchesThemOff(t *testing.T) {
 	})
 }
 
-// What the spans of a lock cost its caller, beside a real server.
+// BenchmarkSpans measures the cost of a lock's spans for its caller, next to a
+// real server.
 func BenchmarkSpans(b *testing.B) {
 	for _, c := range []struct {
 		name    string

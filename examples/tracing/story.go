@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A visit is one request, as its spans show it.
+// visit is one request, as its spans show it.
 type visit struct {
 	service string
 	request sdktrace.ReadOnlySpan

@@ -50,7 +50,7 @@ func run(ctx context.Context, nodes []string, job func(ctx context.Context, toke
 	return m.Lead(ctx, "example/cron", func(ctx context.Context, l *quorumlock.Lease) error {
 		c := cron.New()
 		if _, err := c.AddFunc("@every 1s", func() {
-			if l.Valid() { // by the clocks, now: the term may be over before cron has noticed
+			if l.Valid() { // by the clocks, now: the term may have ended before cron notices
 				job(ctx, l.Token())
 			}
 		}); err != nil {

@@ -88,9 +88,9 @@ func service(m *quorumlock.Manager, p *payments) http.Handler {
 	return mux
 }
 
-// payments is the resource, in a real program a database, where begin and store are a transaction
-// each. It does not compare the payloads of requests with one key: a real service keeps a hash of
-// the first one, and answers 422 to another.
+// payments is the resource. In a real program it is a database, and begin and store are a
+// transaction each. It does not compare the payloads of requests with one key: a real service
+// keeps a hash of the first one, and answers 422 to another.
 type payments struct {
 	pay func(ctx context.Context, key string) error // pays once for each key
 

@@ -20,7 +20,7 @@ import (
 // last two have Retry-After.
 type onePerKey struct {
 	manager *quorumlock.Manager
-	// prefix and the key are the name to lock.
+	// prefix and the key form the name to lock.
 	prefix string
 	// key returns the key of a request, "" for a request that has none. Put the tenant into
 	// it, or one tenant can block the other by using its keys.
