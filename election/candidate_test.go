@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// usually are rules like those of production, with shorter times.
+// usually returns rules like the production rules, with shorter times.
 func usually(ttl, minReign time.Duration) rules {
 	return rules{ttl: ttl, minReign: minReign, margin: 1, every: 5 * time.Second, window: minute, mostDoubts: doubts}
 }

@@ -18,7 +18,7 @@ func ExampleNodes() {
 	options := &redis.Options{Addr: "redis.internal:6379", Username: "app", Password: "secret", DB: 2}
 	data := redis.NewClient(options) // for your data, as before
 
-	nodes, err := goredis.Nodes(options) // or those of three or five independent servers
+	nodes, err := goredis.Nodes(options) // or the options of three or five independent servers
 	if err != nil {
 		log.Fatal(err)
 	}

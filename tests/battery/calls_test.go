@@ -33,7 +33,7 @@ var arguments = map[string]int{
 var leanArguments = map[string]int{"acquire": 4, "release": 1}
 
 const (
-	shared = 5 // keys before those of the locks
+	shared = 5 // keys before the keys of the locks
 	frame  = 6 // arguments before the first operation; the last one has the flags
 )
 

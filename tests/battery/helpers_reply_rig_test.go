@@ -279,7 +279,7 @@ func (c *nodeClient) ask(name string) (string, error) {
 	if reply.Status == wire.Granted {
 		c.post(release)
 	} else {
-		c.node.Post(release, make(replies, 1)) // its answer may have to wait for the end of the fault
+		c.node.Post(release, make(replies, 1)) // its answer may wait for the end of the fault
 	}
 	err := reply.Err
 	if reply.Status == wire.Taken {

@@ -30,8 +30,8 @@ import (
 // The witness compares the order of the tokens with the real order, by the instants that the holders report, and so
 // finds wrong tokens. It counts, independently and at once:
 //   - overlaps: two holds that were valid at one instant (see hold);
-//   - token errors: a token twice, and not of two readers, or below that of a grant that
-//     had returned before this acquire began;
+//   - token errors: two holds with one token that are not two readers, or a token below
+//     the token of a grant that had returned before this acquire began;
 //   - stale accesses that the register accepted: a holder that was certainly
 //     granted the lock later had accessed it before;
 //   - lost updates: a write that was accepted although it is not based on what
