@@ -43,15 +43,16 @@ var patterns = []struct {
 // plain are matches of a pattern that are plain English all the same.
 var plain = regexp.MustCompile(`(?i)^(there (is|are|was|were) no [a-z]+|[a-z]* ?(is|are|was|were) no (longer|more|less|larger|later|different|older)|[a-z]* ?for every)$`)
 
-// translated returns the phrases of a text that a native engineer would not write, and what to write instead.
-func translated(text string) (found []string) {
+// translated returns the phrases of a text that a native engineer would not write, and what to write instead. Names of
+// the code, in allowed, are not phrases.
+func translated(text string, allowed ...string) (found []string) {
 	text = strings.Join(strings.Fields(text), " ")
 	for _, p := range patterns {
 		for _, at := range p.text.FindAllStringIndex(text, -1) {
 			before := text[:at[0]]
 			word := before[strings.LastIndexByte(strings.TrimSuffix(before, " "), ' ')+1:]
 			quoted := strings.HasSuffix(before, `"`) && strings.HasPrefix(text[at[1]:], `"`) // a value, and no prose
-			if match := text[at[0]:at[1]]; !quoted && !plain.MatchString(word+match) && !plain.MatchString(match) {
+			if match := text[at[0]:at[1]]; !quoted && !plain.MatchString(word+match) && !plain.MatchString(match) && !slices.Contains(allowed, match) {
 				found = append(found, fmt.Sprintf("%q (%s) in …%s…", match, p.instead, text[max(0, at[0]-40):min(len(text), at[1]+30)]))
 			}
 		}
@@ -72,9 +73,22 @@ func TestTranslatedPhrasesAreFound(t *testing.T) {
 // read are the directories with what users read: on pkg.go.dev, in errors, in logs and in the command's output.
 var read = []string{".", "election", "spread", "web", "adapters", "quorumlocktest", "fence", "cmd", "examples"}
 
+// inside are the directories that only maintainers read. Their comments may use the code's own words.
+var inside = []string{"internal", "tests", "interop", "benchmarks"}
+
 // sources calls see with each file of a directory and its subdirectories, except for tests. In the root it skips
 // subdirectories.
 func sources(t *testing.T, dir string, see func(path string, set *token.FileSet, file *ast.File)) {
+	t.Helper()
+	files(t, dir, func(path string, set *token.FileSet, file *ast.File) {
+		if !strings.HasSuffix(path, "_test.go") {
+			see(path, set, file)
+		}
+	})
+}
+
+// files is sources with tests.
+func files(t *testing.T, dir string, see func(path string, set *token.FileSet, file *ast.File)) {
 	t.Helper()
 	set := token.NewFileSet()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -83,7 +97,7 @@ func sources(t *testing.T, dir string, see func(path string, set *token.FileSet,
 			return err
 		case d.IsDir() && path != dir && (dir == "." || d.Name() == "node_modules"):
 			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+		case d.IsDir() || filepath.Ext(path) != ".go":
 			return nil
 		}
 		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
@@ -112,6 +126,25 @@ func TestTheCodeSpeaksPlainly(t *testing.T) {
 				}
 				return true
 			})
+		})
+	}
+}
+
+func TestTheCommentsInsideSpeakPlainly(t *testing.T) {
+	for _, dir := range inside {
+		files(t, dir, func(_ string, set *token.FileSet, file *ast.File) {
+			names := []string{"greet", "greets", "greeted", "greeter", "greeting", "greetings", "Obstacle"} // see internal/node, internal/queue
+			ast.Inspect(file, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok {
+					names = append(names, id.Name)
+				}
+				return true
+			})
+			for _, group := range file.Comments {
+				for _, phrase := range translated(group.Text(), names...) {
+					t.Errorf("%v: %s", set.Position(group.Pos()), phrase)
+				}
+			}
 		})
 	}
 }

@@ -39,7 +39,7 @@ func fromPlain(ctx context.Context, m *quorumlock.Manager, work func(context.Con
 
 // managerFor uses the settings of a client, and the keys that plain has.
 func managerFor(ctx context.Context, options *redis.Options) (*quorumlock.Manager, error) {
-	nodes, err := goredis.Nodes(options) // or those of three or five servers
+	nodes, err := goredis.Nodes(options) // or the nodes of three or five servers
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func managerFor(ctx context.Context, options *redis.Options) (*quorumlock.Manage
 
 // readThenWrite is the recipe for a reader that wants to write.
 func readThenWrite(ctx context.Context, m *quorumlock.Manager, decide func(context.Context, int64) (func(context.Context, int64) error, error)) error {
-	err := m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error { // nobody else writes
+	err := m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error { // no other process writes
 		reader, err := m.Acquire(ctx, "prices", quorumlock.Shared()) // other readers may hold it too
 		if err != nil {
 			return err

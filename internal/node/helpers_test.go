@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
-// Owners, in the form that attempts use.
+// Owner values, as attempts use them.
 var (
 	ownerA = strings.Repeat("a", wire.OwnerLen)
 	ownerB = strings.Repeat("b", wire.OwnerLen)

@@ -24,7 +24,7 @@ func (p *Parrot) Set(command string, reply []byte) {
 	p.replies[command] = reply
 }
 
-// Forget sets the answer of every command to OK, except those of the handshake.
+// Forget sets the answer of every command to OK, except for the handshake.
 func (p *Parrot) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

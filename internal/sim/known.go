@@ -218,8 +218,7 @@ func (c *client) observe(m *message, now time.Duration) {
 	}
 }
 
-// applyClockStep records that a node's clock was set ahead. Keys on it have expired too
-// early, also those of other clients.
+// applyClockStep records that a node's clock was set ahead. Keys on it, also other clients', have expired too early.
 func (c *client) applyClockStep(i int, now, by time.Duration) {
 	w := c.w
 	w.stats[StepsFound]++

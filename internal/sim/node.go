@@ -19,7 +19,7 @@ type data struct {
 
 	set readers // a key of its own, next to the lock's
 
-	slots slots // of permits; the lock and the register are those of one slot
+	slots slots // of permits; the lock and the register belong to one slot
 }
 
 // locked reports whether a lease or an attempt has the lock. A reservation is not a
@@ -123,8 +123,7 @@ func (n *node) stall(d time.Duration) {
 // old register. Before the first save such a restart finds nothing.
 func (n *node) save() { n.disk = n.data }
 
-// trim drops registers: the register of this run, or those of other names, which have
-// moved as far as any register may.
+// trim drops registers: this run's, or other names' registers, which have moved as far as any register may.
 func (n *node) trim(others time.Duration) {
 	if n.down {
 		return

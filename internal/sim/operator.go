@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// operator revokes leases, as Manager.Revoke does, in one of revokedRuns runs, and in those of its planted
+// operator revokes leases, as Manager.Revoke does, in one of revokedRuns runs, and in the runs of its planted
 // bugs. It draws from a generator of its own.
 type operator struct {
 	timeout time.Duration
@@ -17,7 +17,7 @@ type operator struct {
 	decides quorum.Revocation
 	owner   uint32                         // the victim
 	began   time.Duration                  // when the nodes were read
-	lived   [quorum.MaxNodes]time.Duration // how long its lock still had to live on each node that marked it
+	lived   [quorum.MaxNodes]time.Duration // remaining life of its lock on each node that marked it
 	already quorum.Set                     // nodes that had marked it before
 	answers [quorum.MaxNodes]time.Duration // when each answer comes; 0 for none
 	life    time.Duration                  // of the marks of this round

@@ -18,7 +18,7 @@ const (
 	// data only if the quarantine is longer than the difference of their clocks.
 	Anything
 	// Stepped is Inside without loss of data. The clocks of any number of nodes are set
-	// ahead by 2 TTL or more, and those of other nodes back. Clients do not come and go:
+	// ahead by 2 TTL or more, and other nodes' clocks back. Clients do not come and go:
 	// each knows every clock before it steps. No clock goes back and ahead between two
 	// readings of a client. Such a clock may look as if it had only gone back, and then
 	// the client accepts its votes.

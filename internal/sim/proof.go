@@ -14,7 +14,7 @@ type proof struct {
 	provenFrom   time.Duration           // requests sent before this instant of the validity clock prove nothing
 	shown        [maxNodes]time.Duration // true time at which the answered request of each node of provenBy was sent
 	proofResetAt time.Duration           // true time of the last reset
-	unproven     quorum.Set              // nodes that may show both though the acquisition was no vote there
+	unproven     quorum.Set              // nodes that may show both although the acquisition was not a vote there
 }
 
 // recordProof handles what a node shows about the lock, in answer to an extend or a heal. A

@@ -45,7 +45,7 @@ func (p *permits) draw(of *Params, c *config, may, always bool) {
 	c.callers, c.clients = 1, max(c.clients, int(p.limit)+1+int(p.pcg.Uint64()%2))
 }
 
-// form is what the value of a lock shows besides its owner. A value that is not ownedForm begins like another owner's,
+// form is what the value of a lock shows in addition to its owner. A value that is not ownedForm begins like another owner's,
 // so the owner's earlier requests find another owner.
 type form uint8
 
@@ -67,7 +67,7 @@ type lot struct {
 // maxRights bounds the waiters that are let in.
 const maxRights = 4 * maxClients
 
-// slots is what a node has besides at, the lot of the slot on which its script works, or has worked last.
+// slots are the lots of a node other than at, the lot of the slot on which its script works, or has worked last.
 type slots struct {
 	lots   [slotIDs]lot
 	in     int8 // the slot of at

@@ -98,7 +98,7 @@ func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock st
 	l, err := acquire(patient, lock, opts...)
 	switch {
 	case errors.Is(err, quorumlock.ErrHeld), errors.Is(err, quorumlock.ErrNoQuorum), patient.Err() != nil && err != nil:
-		return nil, nil //nolint:nilnil // not granted is no error here
+		return nil, nil //nolint:nilnil // not granted is not an error here
 	case err != nil:
 		return nil, err
 	}

@@ -251,7 +251,7 @@ func (c *calls) reset() {
 	c.answered.Store(0)
 }
 
-// run makes this number of calls, 20 at a time, and returns the highest number of goroutines besides the callers.
+// run makes this number of calls, 20 at a time, and returns the highest number of goroutines that are not callers.
 func (c *calls) run(total int) (peak int) {
 	const callers = 20
 	var all sync.WaitGroup

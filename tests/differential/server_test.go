@@ -69,7 +69,7 @@ func manager(client int) string { return fmt.Sprintf("%016x", client+1) }
 
 func ownerText(owner uint32) string { return fmt.Sprintf("%032x", owner) }
 
-// ticketText returns the ticket in the form that the queue has.
+// ticketText returns the ticket as it is in the queue.
 func ticketText(ticket uint32, m mode, limit int) string {
 	name := manager(int(ticket-1000)/100) + fmt.Sprintf("%016x", ticket) + strconv.Itoa(int(grace.Milliseconds()))
 	switch {

@@ -173,7 +173,7 @@ func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Se
 		note(l.Renew(background))
 		note(l.Verify(background))
 		server.MustDo("DEL", "quorumlock:job")
-		if err := l.Renew(background); !errors.Is(err, quorumlock.ErrLost) { // expected: the key is gone on the only node
+		if err := l.Renew(background); !errors.Is(err, quorumlock.ErrLost) { // expected: the only node has lost the key
 			note(err)
 		}
 	}

@@ -197,7 +197,7 @@ func TestTheWordsOfAScriptInAHalfMovedSlotAreKnown(t *testing.T) {
 	assert.ErrorIs(t, err, wire.ErrMoving)
 }
 
-// A cluster keeps the connections of a master that is demoted and promoted again. Such a connection gives no vote
+// A cluster keeps the connections of a master that is demoted and promoted again. Such a connection does not vote
 // unless its client has learnt of both changes.
 func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	testkit.OnlyNightly(t, "two failovers take 19 s")
@@ -310,7 +310,7 @@ func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
 	}
 }
 
-// A master that does not report whether keys leave it gives no vote. The leases there stay.
+// A master that does not report whether keys leave it does not vote. The leases there stay.
 func TestAMasterThatHidesItsSlotsGivesNoVoteAndEndsNoLease(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
