@@ -67,8 +67,11 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 		return err
 	}
 	if s.Votes == 0 {
-		p.line("no node that answers has a holder of %s", strconv.Quote(name))
+		p.line("no answering node shows a holder of %s", strconv.Quote(name))
 		return err
+	}
+	if s.Holder.Owner == "" && s.Readers == 0 {
+		return &exitError{code: exitConflict, text: strconv.Quote(name) + " has a key without an owner, so another program made it: stop that program, and delete the key there"}
 	}
 	of := victims{name: name, owner: s.Holder.Owner, shared: s.Readers > 0 || s.Holder.Owner == revokedReaders}
 	p.see(ctx, &of)
@@ -80,6 +83,9 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 		}
 	}
 	p.line("deleted the keys of %s on %d of %d nodes", called(s.Holder, s.Readers), deleted, len(s.Nodes))
+	if deleted == 0 && len(problems) == 0 {
+		problems = append(problems, &exitError{code: exitConflict, text: "nothing was deleted: the holder has changed, or its key is another program's; inspect it again"})
+	}
 	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes the waiters
 		_ = l.Release(ctx)
 	}

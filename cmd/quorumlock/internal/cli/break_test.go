@@ -51,6 +51,19 @@ func TestReleaseBreaksALockThatWasRevokedOrDetached(t *testing.T) {
 	assert.Zero(t, keysLeft(servers))
 }
 
+// A key without an owner value would match every holder that comes next.
+func TestReleaseBreaksNoKeyOfAnotherProgramByChance(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1)[0]
+	for value, want := range map[string]string{"": "has a key without an owner", "\xff\xfe by another program": "nothing was deleted"} {
+		server.MustDo("SET", key, value)
+		o := invoke(t, []string{server.Addr()}, promised...)
+		assert.Equal(t, exitConflict, o.code, o.stdout)
+		assert.Contains(t, o.stderr, want)
+		assert.EqualValues(t, 1, server.MustDo("EXISTS", key))
+	}
+}
+
 func TestReleaseBreaksALockWithTheRightsThatLocksNeed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1, append([]string{"--user", "u"}, strings.Fields(rights)...)...)[0]

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/quorumlock/quorumlock"
 )
@@ -54,6 +56,8 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &exit):
 		return exit.code
+	case errors.Is(err, context.Canceled):
+		return exitSignalBase + int(syscall.SIGINT) // only a signal ends the context of a command
 	case errors.Is(err, quorumlock.ErrLost):
 		return exitLost // even if another client has the lock now
 	case errors.Is(err, quorumlock.ErrHeld):

@@ -147,8 +147,8 @@ every server, so that the next client gets it at once. It breaks the lock: IF
 ITS HOLDER STILL RUNS, TWO WORK AT THE SAME TIME, and only resources that check
 the fencing token are safe. First make sure that the process is stopped: killed,
 its machine off. If readers share the lock, all of them lose it: make sure of
-each of them. Otherwise use revoke, which waits for the holder's end and needs
-no such promise.`,
+each of them. A detached lock may belong to a script that is at work. Otherwise
+use revoke, which waits for the end of the lease and needs no such promise.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

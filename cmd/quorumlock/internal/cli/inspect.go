@@ -118,13 +118,17 @@ func (p *program) inspect(ctx context.Context, name string) error {
 func (p *program) inspection(s quorumlock.Status) string {
 	style := p.style()
 	state := style.green("free")
-	switch {
+	switch voting := votingNow(s.Nodes); {
 	case s.Held && s.Readers > 0:
 		state = style.bold("held by " + countedReaders(s.Readers))
 	case s.Held:
 		state = style.bold("held")
 	case s.Votes > 0:
 		state = style.yellow("no majority")
+	case !s.Known:
+		state = style.yellow("not known: too few nodes answer")
+	case voting < p.connection.quorum():
+		state = style.yellow(fmt.Sprintf("free, but only %d of %d nodes grant locks now", voting, len(s.Nodes)))
 	case s.Waiters > 0:
 		state = "free, reserved for a waiter"
 	}
@@ -146,7 +150,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	text := facts.String() + p.readersOf(s) + p.queueOf(s) + "\n" + nodes.String()
 	for i, n := range s.Nodes {
 		if n.Err != nil {
-			text += "\n" + style.red("node "+strconv.Itoa(i)) + " does not answer\n" + wrap("  ", oneLine(n.Err))
+			text += "\n" + style.red("node "+strconv.Itoa(i)) + " gave no answer that counts\n" + wrap("  ", oneLine(n.Err))
 		}
 		if n.Warning != nil {
 			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " has a warning\n" + wrap("  ", oneLine(n.Warning))
@@ -156,6 +160,16 @@ func (p *program) inspection(s quorumlock.Status) string {
 		}
 	}
 	return text
+}
+
+// votingNow returns how many nodes have answered and are not in quarantine.
+func votingNow(nodes []quorumlock.NodeStatus) (voting int) {
+	for _, n := range nodes {
+		if n.Err == nil && n.QuarantinedFor == 0 {
+			voting++
+		}
+	}
+	return voting
 }
 
 // holderFacts adds who holds a lock, and for how long. Readers have a table, see readersOf.
@@ -169,12 +183,14 @@ func holderFacts(fact func(key, value string), s quorumlock.Status) {
 		fact("owner", s.Holder.Owner)
 		fact("since", since(s.Holder.Since))
 	}
-	fact("expires", expires(s))
+	if s.Held { // otherwise the nodes show unlike ends
+		fact("expires", expires(s))
+	}
 	if s.Holder.Asked != "" {
 		fact("asked by", s.Holder.Asked)
 	}
 	if s.Holder.Detached {
-		fact("detached", "kept for the process that resumes it")
+		fact("detached", "kept for the process that has the handle, which may be at work")
 	}
 	if s.Holder.Revoked != "" {
 		fact("revoked", "by "+s.Holder.Revoked)
@@ -262,7 +278,7 @@ func since(t time.Time) string {
 func expires(s quorumlock.Status) string {
 	switch {
 	case s.TTL < 0:
-		return "never: the holder is another client"
+		return "never: the key has no TTL, so another program made or changed it"
 	case s.Holder.Revoked != "" || s.Holder.Detached:
 		return "in " + short(s.TTL)
 	}

@@ -350,7 +350,7 @@ func TestAnAskReachesEveryCommandThatReads(t *testing.T) {
 		yielding[i], notes[i] = reads(t, addrs, "--ttl", "3s", "--holder", "patient", "--release-when-asked")
 	}
 	o := invoke(t, addrs, "ask-release", "job", "--reason", "deploy", "--by", "ops")
-	assert.Equal(t, outcome{stdout: "asked patient and 2 other readers to release \"job\"; they learn that with their next renewals\n"}, o)
+	assert.Equal(t, outcome{stdout: "asked patient and 2 other readers to release \"job\"; they find out at their next renewals\n"}, o)
 	for i, c := range yielding {
 		_ = c.Wait()
 		assert.Equal(t, exitSignalBase+15, c.ProcessState.ExitCode())

@@ -68,9 +68,9 @@ func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) er
 		p.line("%s is not held", strconv.Quote(name))
 		return nil
 	}
-	learns := "it learns that with its next renewal"
+	learns := "it finds out at its next renewal"
 	if s.Readers > 1 {
-		learns = "they learn that with their next renewals"
+		learns = "they find out at their next renewals"
 	}
 	p.line("asked %s to release %s; %s", called(s.Holder, s.Readers), strconv.Quote(name), learns)
 	return nil
@@ -83,10 +83,10 @@ func (p *program) revokeCommand() *cobra.Command {
 		Use:   "revoke NAME",
 		Short: "Take a lock away from its holder, safely",
 		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It
-deletes nothing: no other client gets the lock while its holder may still work.
-A live holder finds out at its next renewal, stops, and the lock is free.
-Otherwise its lease ends at the instant that revoke prints. Later holders are
-not affected.
+deletes nothing: no other client gets the lock before the holder's lease has
+ended. A live holder finds out at its next renewal, and the lock is free; stop a
+program that continues to work. Otherwise the lease ends at the instant that
+revoke prints. Later holders are not affected.
 
 If readers share NAME, all of them lose it, and no other client gets the lock
 before that instant, even if all of them stop at once.`,

@@ -3,9 +3,11 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ func TestAskReleaseReachesACommandThatRunsUnderALock(t *testing.T) {
 	m := open(t, addrs)
 	eventually(t, "the lock", func() bool { s, err := m.Inspect(t.Context(), "job"); return err == nil && s.Held })
 	o = invoke(t, addrs, "ask-release", "job", "--reason", "deploy", "--by", "ops")
-	assert.Equal(t, outcome{stdout: "asked nightly to release \"job\"; it learns that with its next renewal\n"}, o)
+	assert.Equal(t, outcome{stdout: "asked nightly to release \"job\"; it finds out at its next renewal\n"}, o)
 	_ = run.Wait()
 	assert.Equal(t, exitSignalBase+15, run.ProcessState.ExitCode(), stderr.String())
 	assert.Contains(t, stderr.String(), "\"job\" is asked for by ops: deploy\n")
@@ -75,6 +77,23 @@ func TestRevokeTakesALockAwayAndWaitsForItsEnd(t *testing.T) {
 	<-l.Done()
 }
 
+// The revocation stands when its caller no longer waits for the end of the lease.
+func TestASignalEndsTheWaitOfARevocation(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 1)
+	servers[0].MustDo("SET", config.DefaultPrefix+"job", strings.Repeat("a", 32)+" 1 1700000000000000 - dead", "PX", "600000")
+	c := commandLine(t, redistest.Addrs(servers), "revoke", "job", "--wait")
+	stdout, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, line, `revoked "job" of dead`)
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	_ = c.Wait()
+	assert.Equal(t, exitSignalBase+int(syscall.SIGINT), c.ProcessState.ExitCode())
+}
+
 func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
@@ -84,7 +103,7 @@ func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
 		assert.Equal(t, exitUsage, o.code)
 		assert.Contains(t, o.stderr, "use quorumlock revoke, which is safe while it runs")
 	}
-	assert.Equal(t, outcome{stdout: "no node that answers has a holder of \"job\"\n"}, invoke(t, addrs, promised...))
+	assert.Equal(t, outcome{stdout: "no answering node shows a holder of \"job\"\n"}, invoke(t, addrs, promised...))
 	owner := strings.Repeat("a", 32)
 	for _, s := range servers[:2] { // a holder that died with a long lease
 		s.MustDo("SET", config.DefaultPrefix+"job", owner+" 1 1700000000000000 - dead", "PX", "600000")
@@ -119,7 +138,7 @@ func TestALockGoesFromOneCommandToTheNextByItsHandle(t *testing.T) {
 	assert.Equal(t, "script", s.Holder.Label)
 	assert.Greater(t, s.TTL, 9*time.Minute)
 	o = invoke(t, addrs, "inspect", "job")
-	assert.Contains(t, o.stdout, "detached kept for the process that resumes it\n")
+	assert.Contains(t, o.stdout, "detached kept for the process that has the handle, which may be at work\n")
 	plain(t, o.stdout)
 	for _, ttl := range []string{"1ms", "48h"} {
 		assert.Equal(t, exitUsage, invoke(t, addrs, "renew", first, "--ttl", ttl).code, "and the lock is as it was")

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -67,13 +68,30 @@ func TestInspectSaysWhoHoldsALock(t *testing.T) {
 	servers[2].Kill()
 	o = invoke(t, addrs, "inspect", "job")
 	assert.Equal(t, 0, o.code)
-	assert.Contains(t, o.stdout, "node 2 does not answer")
+	assert.Contains(t, o.stdout, "node 2 gave no answer that counts")
 	plain(t, o.stdout)
 	servers[1].Kill()
 	o = invoke(t, addrs, "inspect", "job")
 	assert.Equal(t, exitNoQuorum, o.code)
 	assert.Equal(t, 1, strings.Count(o.stderr, "\n"), o.stderr)
 	assert.Contains(t, o.stderr, "quorumlock doctor says more")
+}
+
+// A name that no client can get at the moment is not shown as just free.
+func TestInspectSaysWhenNoMajorityWouldGrant(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	assert.Contains(t, invoke(t, addrs, "inspect", "job").stdout, "state    free\n")
+	o := invoke(t, addrs, "inspect", "job", "--restart-guard", "1m")
+	assert.Equal(t, 0, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "state    free, but only 0 of 3 nodes grant locks now\n", "in quarantine")
+	for i, owner := range []string{"a", "b"} { // two attempts that have met
+		servers[i].MustDo("SET", config.DefaultPrefix+"met", strings.Repeat(owner, 32)+" 1 1700000000000000 - x", "PX", "600000")
+	}
+	o = invoke(t, addrs, "inspect", "met")
+	assert.Contains(t, o.stdout, "state    no majority\n")
+	assert.NotContains(t, o.stdout, "expires ")
 }
 
 func TestDoctorExitsWithItsVerdict(t *testing.T) {
