@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -98,6 +101,53 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	next = testkit.Acquired(t, m, "uneven")
 	assert.Greater(t, next.Token(), ahead+1, "above two of the three")
 	assert.LessOrEqual(t, next.Token(), ahead+4, "registers are even")
+	testkit.Released(t, next)
+}
+
+// docs/redis.conf has the steps. Clients of both ports are clients of the same servers.
+func TestAFleetMovesToTLSWhileLeasesAreHeld(t *testing.T) {
+	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
+	t.Parallel()
+	servers, ca := redistest.Start(t, 3), redistest.NewCA(t)
+	options := append(listing(9*time.Second), quorumlock.WithNodeTimeout(3*time.Second))
+	before := open(t, quorumlock.Addrs(pick(servers, 0, 1, 2)...), options...)
+	l := testkit.Acquired(t, before, "job")
+
+	dir := t.TempDir()
+	authority := filepath.Join(dir, "ca.crt")
+	require.NoError(t, os.WriteFile(authority, ca.PEM(), 0o600))
+	var addrs []string
+	for i, s := range servers {
+		certificate, key := filepath.Join(dir, strconv.Itoa(i)+".crt"), filepath.Join(dir, strconv.Itoa(i)+".key")
+		require.NoError(t, redistest.WritePEM(ca.Certificate("127.0.0.1"), certificate, key))
+		s.MustDo("CONFIG", "SET", "tls-cert-file", certificate, "tls-key-file", key, "tls-ca-cert-file", authority, "tls-auth-clients", "no")
+		testkit.Eventually(t, "a free port", func() bool {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			addr := listener.Addr().String()
+			require.NoError(t, listener.Close())
+			_, port, _ := net.SplitHostPort(addr)
+			if _, err = s.Do("CONFIG", "SET", "tls-port", port); err == nil {
+				addrs = append(addrs, addr)
+			}
+			return err == nil
+		})
+	}
+	after := open(t, over(t, addrs, func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }), options...)
+	require.ErrorIs(t, refused(t, after, "job"), quorumlock.ErrHeld)
+	testkit.Released(t, l)
+	next := testkit.Acquired(t, after, "job")
+	assert.Greater(t, next.Token(), l.Token())
+	require.ErrorIs(t, refused(t, before, "job"), quorumlock.ErrHeld)
+	require.NoError(t, before.Close(background))
+
+	for _, s := range servers {
+		s.MustDo("CONFIG", "SET", "port", "0")
+		_, err := net.Dial("tcp", s.Addr())
+		require.Error(t, err)
+	}
+	<-next.Renewed() // by the watchdog
+	testkit.Renewed(t, next)
 	testkit.Released(t, next)
 }
 
