@@ -14,11 +14,11 @@ import (
 
 func main() {
 	ctx := context.Background()
-	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // or three or five independent servers
+	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // in production three, with WithRestartGuard
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer m.Close(ctx)
+	defer m.Close(context.Background())
 
 	err = m.Do(ctx, "reports/daily", func(ctx context.Context, lease *quorumlock.Lease) error {
 		fmt.Println("building the report under token", lease.Token())

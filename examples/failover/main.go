@@ -81,7 +81,7 @@ func (s *story) play(ctx context.Context, w world) error {
 	if _, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin < full.Margin }); err != nil {
 		return err
 	}
-	s.note("node %d comes back without alice's lock", n-1)
+	s.note("node %d comes back empty; a renewal restores alice's lock", n-1)
 	w.restart(n - 1)
 	if _, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin == full.Margin }); err != nil {
 		return err

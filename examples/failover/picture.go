@@ -142,11 +142,11 @@ func (p *picture) lane(who string, marks []mark, end time.Duration) {
 		switch e := m.event.(type) {
 		case quorumlock.Acquired:
 			holds, since = true, m.at
-			x, anchor, text := p.x(m.at), "start", fmt.Sprintf("leads, token …%06d", e.Token%1_000_000)
+			x, anchor, text := p.x(m.at), "start", fmt.Sprintf("leads, token …%08d", e.Token%100_000_000)
 			if x > width-200 {
 				x, anchor = width-right, "end"
 			} else {
-				text += "; each gap is a renewal"
+				text += fmt.Sprintf("; each gap is a renewal; TTL %v", ttl)
 			}
 			p.text(x, p.lanes[who]+barSize+24, "good", anchor, text)
 		case quorumlock.Renewed:

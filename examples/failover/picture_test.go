@@ -29,7 +29,7 @@ func TestThePictureShowsWhoHeldTheLeaseAndWhenItWasLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"a &lt; b &amp; c", "token …000007", "token …000009", "reported 100ms before", "lost", `class="risk"`} {
+	for _, want := range []string{"a &lt; b &amp; c", "token …01000007", "token …02000009", "reported 100ms before", "lost", `class="risk"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the picture lacks %q", want)
 		}
