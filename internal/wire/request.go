@@ -218,10 +218,18 @@ func (r *Request) Needs() Need {
 	if r.unproven.Load() != 0 {
 		return Always
 	}
-	if slices.ContainsFunc(r.keys, func(key string) bool { return strings.Contains(key, permitTag) }) {
-		return Always
+	need, stride := Never, len(r.args)/max(len(r.keys), 1)
+	for i, key := range r.keys { // a renewal may have readers behind locks of our own
+		if need = max(need, needOf(r.args[i*stride])); need == Always || strings.Contains(key, permitTag) {
+			return Always
+		}
 	}
-	switch r.args[0] {
+	return need
+}
+
+// needOf returns when an operation on a lock that is not a slot needs the companions.
+func needOf(operation string) Need {
+	switch operation {
 	case "guard", "list", "announce", "scan", "forget", "mark", "back":
 		return Never
 	case "acquire", "release", "extend":

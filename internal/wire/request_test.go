@@ -60,6 +60,30 @@ func TestANodeThatHasRefusedAnAcquisitionNeedsNoRelease(t *testing.T) {
 	}
 }
 
+// A reader's renewal needs the set of the readers, wherever it stands among the renewals of other leases.
+func TestARenewalWithAReaderNeedsTheCompanions(t *testing.T) {
+	writer := Entry{Lock: "p:a", Value: Compose(strings.Repeat("0", OwnerLen), 7, "0 - -")}
+	reader := Entry{Lock: "p:b", Value: Compose(strings.Repeat("1", OwnerLen), 0, "0 - -"), Shared: true}
+	permit := Entry{Lock: SlotKey("p:c", 3), Value: writer.Value}
+	for _, c := range []struct {
+		entries []Entry
+		want    Need
+	}{
+		{[]Entry{writer}, Perhaps},
+		{[]Entry{reader}, Always},
+		{[]Entry{writer, reader}, Always},
+		{[]Entry{reader, writer}, Always},
+		{[]Entry{writer, writer, permit}, Always},
+		{[]Entry{writer, writer}, Perhaps},
+	} {
+		r := NewBatch(Extend, len(c.entries), clock.Steady(time.Minute))
+		for _, e := range c.entries {
+			e.Extend(r, "1000")
+		}
+		assert.Equal(t, c.want, r.Needs(), "%v", c.entries)
+	}
+}
+
 // When the wait may have ended, the ticket must not come back.
 func TestAPlainReleaseTouchesNoTicket(t *testing.T) {
 	for _, shared := range []bool{false, true} {

@@ -55,6 +55,23 @@ func TestSharedLeasesAreRenewedAndRestored(t *testing.T) {
 	})
 }
 
+// A process with many exclusive leases renews its shared leases in one request with them.
+func TestSharedLeasesAreRenewedTogetherWithExclusiveOnes(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for i := range 100 {
+			acquire(t, m, fmt.Sprint("other-", i))
+		}
+		l, last := acquireShared(t, m), time.Now()
+		for range 30 {
+			e := <-l.Renewed()
+			assert.LessOrEqual(t, time.Since(last), interval*11/10)
+			assert.Equal(t, 1, e.Margin)
+			last = time.Now()
+		}
+	})
+}
+
 // The process is cut off at any instant of its renewal round. A reader that leaves in between changes nothing.
 func TestACrashedReaderKeepsAWriterOutUntilItsSharedLeaseHasEnded(t *testing.T) {
 	for i := range 8 {

@@ -74,6 +74,18 @@ func TestNothingMovesInAQuietHour(t *testing.T) {
 		require.Equal(t, []int{15, 15, 15, 15}, spreadShares(all...))
 		before := spreadTokens(all...)
 		g.begun()
+		looker := manager(t, c)
+		presences := func() (owners []string) {
+			s, err := looker.Inspect(background, "orders/")
+			require.NoError(t, err)
+			for _, h := range s.Holders {
+				owners = append(owners, h.Owner)
+			}
+			slices.Sort(owners)
+			return owners
+		}
+		present := presences()
+		require.Len(t, present, 4)
 		var requests, looks atomic.Int64 // of one node; a request may carry several operations
 		c.Nodes()[0].Fail(func(args []string) bool {
 			if args[0] == "EVALSHA" {
@@ -90,6 +102,7 @@ func TestNothingMovesInAQuietHour(t *testing.T) {
 		time.Sleep(quiet)
 		assert.Zero(t, g.begun())
 		assert.Equal(t, before, spreadTokens(all...))
+		assert.Equal(t, present, presences())
 		each := func(n int64) float64 { return float64(n) / quiet.Seconds() / float64(len(all)) }
 		t.Logf("a second, node and member: %.2f looks, %.2f requests with the renewals of 15 names", each(looks.Load()), each(requests.Load()))
 		assert.LessOrEqual(t, each(looks.Load()), 2.0)
