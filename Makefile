@@ -170,9 +170,9 @@ fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s
 compat: ## Run the suites on each Redis and Valkey that Debian has, with RESP2 and RESP3 (see scripts/compat.sh).
 	scripts/compat.sh $(ROWS)
 
-# Rows with a rate, of which the race detector would take much: they run without it as well, one of
+# Rows with a rate or a short gap, of which the race detector would take much: they run without it as well, one of
 # them with 3,000 callers in place of 500.
-RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal
+RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal|TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn
 # The rows of failover groups are in make failover, which has a report of its own (docs/reports/failovers.md).
 FAILOVER_ROWS = TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAFailoverIn
 .PHONY: battery
