@@ -111,6 +111,12 @@ func (c *clusterScene) reset() {
 // work acquires names of a bucket, one after the other, until ctx ends.
 func (c *clusterScene) work(ctx context.Context, m *quorumlock.Manager, client, bucket int) {
 	random := rand.New(rand.NewPCG(uint64(client), uint64(bucket)))
+	var holds []hold // its own: the growth of one large slice would stop all workers
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.holds = append(c.holds, holds...)
+	}()
 	for ctx.Err() == nil {
 		began := now()
 		l, err := m.Acquire(ctx, c.names[bucket][random.IntN(clusterNames)], quorumlock.WithWait(time.Second))
@@ -127,9 +133,7 @@ func (c *clusterScene) work(ctx context.Context, m *quorumlock.Manager, client, 
 		if err := g.release(context.WithoutCancel(ctx)); err != nil {
 			c.failed(err)
 		}
-		c.mu.Lock()
-		c.holds = append(c.holds, g.h)
-		c.mu.Unlock()
+		holds = append(holds, g.h)
 	}
 }
 
