@@ -34,7 +34,7 @@ const maxFormer = 64
 
 // Observer decides what the observers of a name get. It never goes back in the order of tokens: an owner with a smaller
 // token than an earlier one is an old one, whose key has come back. If no node shows its token, because each node has
-// restored the key, the Observer recognizes it by its name. It is not safe for concurrent use.
+// restored the key, the Observer recognises it by its name. It is not safe for concurrent use.
 type Observer struct {
 	any     bool           // there was a result
 	last    Holding        // the last result

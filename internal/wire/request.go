@@ -129,7 +129,7 @@ func (r *Request) Lean() bool {
 }
 
 // Reset clears r for reuse. Every node must have answered it. A release that undoes r may still wait somewhere; it
-// recognizes the reuse by the generation.
+// recognises the reuse by the generation.
 func (r *Request) Reset() {
 	r.generation.Add(1)
 	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
