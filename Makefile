@@ -172,7 +172,7 @@ compat: ## Run the suites on each Redis and Valkey that Debian has, with RESP2 a
 
 # Rows with a rate or a short gap, of which the race detector would take much: they run without it as well, one of
 # them with 3,000 callers in place of 500.
-RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal|TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn
+RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal|TestALostReplyIsNeitherARefusalNorALeftover|TestALostReplyToAReaderIsNeitherARefusalNorALeftover|TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn
 # The rows of failover groups are in make failover, which has a report of its own (docs/reports/failovers.md).
 FAILOVER_ROWS = TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAFailoverIn
 .PHONY: battery
