@@ -24,8 +24,8 @@ if string.sub(held, 1, #ARGV[1]) == ARGV[1] or form and shown == ARGV[1] then
 end
 return 0`, digestOfServer)
 
-// deleteReaders deletes readers of a lock, and the lock when no other reader is left: waiters that were just woken (' w
-// ') have no lease. A lock whose readers were revoked has no others.
+// deleteReaders deletes readers of a lock, and the lock when no other reader is left: waiters that were just woken
+// (' w ') have no lease. A lock whose readers were revoked has no others.
 var deleteReaders = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, 34)
 if held == 's `+revokedReaders+` ' then
@@ -82,10 +82,10 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 			problems = append(problems, err)
 		}
 	}
-	p.line("deleted the keys of %s on %d of %d nodes", called(s.Holder, s.Readers), deleted, len(s.Nodes))
 	if deleted == 0 && len(problems) == 0 {
-		problems = append(problems, &exitError{code: exitConflict, text: "nothing was deleted: the holder has changed, or its key is another program's; inspect it again"})
+		return &exitError{code: exitConflict, text: "nothing was deleted: the holder has changed, or its key is another program's; inspect it again"}
 	}
+	p.line("deleted the keys of %s on %d of %d nodes", called(s.Holder, s.Readers), deleted, len(s.Nodes))
 	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes the waiters
 		_ = l.Release(ctx)
 	}
