@@ -117,7 +117,7 @@ func (m *Member) change(now time.Duration, counted int) {
 }
 
 // Pause returns how long the member waits for the next tick.
-func (m *Member) Pause() time.Duration { return m.rules.Tick*9/10 + m.upTo(m.rules.Tick/5) }
+func (m *Member) Pause() time.Duration { return m.rules.Tick*4/5 + m.upTo(m.rules.Tick*2/5) }
 
 // upTo returns a random time.
 func (m *Member) upTo(d time.Duration) time.Duration {

@@ -10,7 +10,7 @@ import (
 // Rules are the numbers of the method. All members of a group should have the same rules.
 type Rules struct {
 	TTL  time.Duration // of the leases
-	Tick time.Duration // between two ticks, ±10 %
+	Tick time.Duration // between two ticks, ±20 %
 	// Settle is how long a member must hold its presence before it takes or asks for anything: after Redis was away,
 	// the other members' presences are back by then, and the count is right.
 	Settle time.Duration
@@ -38,7 +38,7 @@ type Rules struct {
 // Default returns the rules for a TTL.
 func Default(ttl time.Duration) Rules {
 	return Rules{
-		TTL: ttl, Tick: 850 * time.Millisecond, Settle: time.Second, Gap: time.Second, Head: ttl / 3,
+		TTL: ttl, Tick: time.Second, Settle: time.Second, Gap: time.Second, Head: ttl / 3,
 		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: time.Second, MarkEvery: ttl / 3,
 		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 2,
 		DeafAfter: 2, DeafFor: 2 * ttl, AtOnce: 64,
