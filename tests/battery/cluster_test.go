@@ -186,8 +186,8 @@ func TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn(t *testing.T) {
 		}
 	}
 	time.Sleep(2 * time.Second)
-	gap := 2 * time.Second // on a machine that runs other tests as well, or is busy with the race detector
-	if full && !raced() {
+	gap := 2 * time.Second // on a machine that runs other tests as well
+	if full {
 		gap = 100 * time.Millisecond
 	}
 	for _, f := range clusterFaults {

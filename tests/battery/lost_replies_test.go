@@ -72,10 +72,7 @@ type droppedKind struct {
 
 func dropReplies(t *testing.T, n int, servers []*redistest.Server, scenarios []droppedKind) {
 	t.Helper()
-	bar := 100 * time.Millisecond
-	if raced() {
-		bar *= 3 // most of it is a new connection, which the detector makes three times as slow
-	}
+	const bar = 100 * time.Millisecond
 	for _, scenario := range scenarios {
 		r := newRow(t, fmt.Sprintf("replies dropped, %s, N=%d", scenario.kind, n))
 		target := int64(count(1000, 15))
