@@ -45,7 +45,7 @@ if not base or not (base < 1 / 0) then
   base = 1 / 0 -- no number, or no usable one: see register
 end
 local votes = ARGV[3] == marker or ARGV[3] == '' and (not marker or string.sub(marker, -4) == 'open')
-local codes, details = '', nil
+local codes, ones, details = '', 0, nil -- the characters, how many '1' follow them, and the r of the reply
 local key, arg = 6, 7 -- of the next operation
 local step = string.find(ARGV[6], 'k', 1, true) and 4 or 1
 local queue, watch, set -- the companions of the operation that runs; the slots of a name share theirs
