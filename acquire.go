@@ -75,12 +75,12 @@ func acquire(ctx context.Context, m *Manager, name string, opts []AcquireOption,
 	limit.Set = limit.Set || !wait
 	waitCtx, cancel := waiting(ctx, limit.Wait)
 	defer cancel()
-	c := &call{ctx: ctx, name: name, kind: asked(limit.Kind), span: m.telemetry.startAcquire(ctx, name, modeOf(limit.Kind), !limit.Once())}
-	return ask(waitCtx, m, c, t, limit)
+	c := &call{ctx: ctx, name: name, span: m.telemetry.startAcquire(ctx, name, modeOf(limit.Kind), !limit.Once())}
+	return ask(waitCtx, m, c, asked(limit.Kind), t, limit)
 }
 
 // ask asks for a lease and waits for it, until waitCtx ends. It ends the span.
-func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit config.Call) (*Lease, error) {
+func ask(waitCtx context.Context, m *Manager, c *call, kind campaign.Kind, t *config.Terms, limit config.Call) (*Lease, error) {
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
@@ -98,7 +98,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 		through = true
 	}()
 	c.m, c.shard, c.failFast, c.mode = m, m.of(c.name), limit.FailFast, modeOf(limit.Kind)
-	l, err = c.run(waitCtx, t, limit.Once())
+	l, err = c.run(waitCtx, kind, t, limit.Once())
 	return l, err
 }
 
@@ -111,7 +111,6 @@ type call struct {
 	name     string
 	span     *acquireSpan // nil without telemetry
 	mode     otel.Mode
-	kind     campaign.Kind
 	failFast bool // it has WithFailFast
 	alone    bool // it waits, and not behind others of this process
 	campaign campaign.Campaign
@@ -122,7 +121,7 @@ type call struct {
 }
 
 // run runs a call until it has its lease or gives up. Close waits for it, but not for span processors.
-func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Lease, err error) {
+func (c *call) run(waitCtx context.Context, kind campaign.Kind, t *config.Terms, once bool) (l *Lease, err error) {
 	m := c.m
 	if !m.enter() {
 		c.span.measure(ErrClosed)
@@ -132,7 +131,7 @@ func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Leas
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
 	c.shard.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: c.shard.key(c.name), Terms: c.shard.terms(t), Once: once, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
+		Wait: waitCtx, Key: c.shard.key(c.name), Terms: c.shard.terms(t), Once: once, Kind: kind, TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked

@@ -61,8 +61,8 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 func (l *Lease) askShared(ctx context.Context) (*Lease, error) {
 	m, value := l.m, l.lock.Value()
 	value = wire.Compose(wire.OwnerOf(value), 0, wire.MetadataOf(value))
-	c := &call{ctx: ctx, name: l.Name(), kind: campaign.Shared(value), span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
-	return ask(ctx, m, c, l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
+	c := &call{ctx: ctx, name: l.Name(), span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
+	return ask(ctx, m, c, campaign.Shared(value), l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
 }
 
 // pastRelease returns a context that ends with ctx, but not with the release of the lease to which ctx

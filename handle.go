@@ -112,8 +112,8 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 	limit.Set = true
 	span := m.telemetry.startAcquire(ctx, held.Name, otel.Exclusive, false)
 	span.resumes(held.TraceParent)
-	c := &call{ctx: ctx, name: held.Name, kind: campaign.Resumed(held.Owner), span: span}
-	l, err := ask(ctx, m, c, t, limit)
+	c := &call{ctx: ctx, name: held.Name, span: span}
+	l, err := ask(ctx, m, c, campaign.Resumed(held.Owner), t, limit)
 	if errors.Is(err, ErrHeld) {
 		why := "; " + withoutPrefix(err)
 		if other := (*HeldError)(nil); errors.As(err, &other) && other.Holder == (Holder{}) {

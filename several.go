@@ -126,7 +126,8 @@ func (s *several) run() error {
 		if s.wait.Err() != nil {
 			return s.ended(next, problems[next])
 		}
-		l, err := ask(s.wait, s.m, &call{ctx: s.ctx, name: s.names[next], kind: campaign.Exclusive, span: s.span.child(s.parts[next], s.names[next], s.limit.Once())}, s.terms, s.limit)
+		c := &call{ctx: s.ctx, name: s.names[next], span: s.span.child(s.parts[next], s.names[next], s.limit.Once())}
+		l, err := ask(s.wait, s.m, c, campaign.Exclusive, s.terms, s.limit)
 		if err != nil {
 			return err
 		}
@@ -150,9 +151,9 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	terms, calls := s.shard.terms(s.terms), make([]*call, len(s.names))
 	var asks []*campaign.Campaign
 	for i := range missing.All() {
-		c := &call{m: m, shard: s.shard, ctx: s.ctx, name: s.names[i], kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
+		c := &call{m: m, shard: s.shard, ctx: s.ctx, name: s.names[i], span: s.parts[i], failFast: s.limit.FailFast}
 		s.shard.campaigns.Begin(&c.campaign, campaign.Call{
-			Wait: s.wait, Key: c.shard.key(c.name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
+			Wait: s.wait, Key: c.shard.key(c.name), Terms: terms, Once: true, Kind: campaign.Exclusive, TraceParent: c.span.traceParent(), Caller: c,
 		})
 		if _, problems[i] = c.stepBack(); problems[i] == nil {
 			asks, calls[i] = append(asks, &c.campaign), c

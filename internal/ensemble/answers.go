@@ -25,11 +25,11 @@ type Answers struct {
 	mu       sync.Mutex
 	Got      int          // good answers; read after Wait
 	answered quorum.Set   // nodes that have answered
+	over     bool         // later answers are ignored
+	ended    bool         // the context had ended before the wait
 	errors   []error      // of the nodes whose answer was not good; nil until there is one
 	Replies  []wire.Reply // by node, if they are wanted; read after Wait
-	over     bool         // later answers are ignored
 	waited   time.Duration
-	ended    bool // the context had ended before the wait
 }
 
 // errEnded is the error of a node whose answer the caller did not await at all.

@@ -42,10 +42,10 @@ type Waiter struct {
 	phase      waiterPhase
 	once       bool
 	unanswered bool
+	hasty      bool           // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	sure       bool           // it waits for a permit
 	rounds     int            // attempts of such a waiter that were let in and not granted
 	pause      clock.Validity // until then it does not use its right to enter
-	hasty      bool           // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	ticket     ticket
 	reserved   reservations
 	blocked    Set // nodes that refused the last attempt, if they are a quorum; otherwise 0
