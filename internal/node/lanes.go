@@ -204,9 +204,7 @@ func (l *lanes) take(batch []entry, now clock.Steady, barred error, votes bool) 
 	fail(l.index, out.withdrawn, wire.NotApplied, wire.ErrWithdrawn)
 	fail(l.index, out.barred, barredStatus(barred), barred)
 	fail(l.index, out.closing, wire.NotApplied, wire.ErrClosed)
-	for _, e := range out.undone {
-		e.to.Receive(l.index, e.req, &wire.Reply{Status: wire.Done, N: wire.Missing})
-	}
+	tell(l.index, out.undone, wire.Reply{Status: wire.Done, N: wire.Missing})
 	return batch
 }
 
@@ -283,8 +281,19 @@ func (l *lanes) shed(now clock.Steady, out *rejected) int {
 
 // fail answers entries with a status and an error that do not come from the server.
 func fail(index int, entries []entry, status wire.Status, err error) {
+	tell(index, entries, wire.Reply{Status: status, Err: err})
+}
+
+// tell answers entries that the server does not answer.
+func tell(index int, entries []entry, with wire.Reply) {
+	if len(entries) == 0 {
+		return
+	}
+	reply := new(wire.Reply) // one for all of them, because it takes 240 B
 	for _, e := range entries {
-		e.to.Receive(index, e.req, &wire.Reply{Status: left(index, e.req, status), Err: err})
+		*reply = with
+		reply.Status = left(index, e.req, with.Status)
+		e.to.Receive(index, e.req, reply)
 	}
 }
 
