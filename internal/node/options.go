@@ -66,7 +66,9 @@ const (
 	// 2 × KeepAlive + ConnWriteTimeout, and its default buffers are 0.5 MiB each.
 	writeTimeout = 500 * time.Millisecond
 	bufferSize   = 16 << 10
-	ringScale    = 8 // one batch is on its way at a time
+	// rueidis makes a channel, two conditions and a mutex for each place of a ring, at each dial.
+	ringScale  = 2 // 4 places: one call is on its way at a time
+	trunkScale = 8
 	maxDial      = 500 * time.Millisecond
 )
 
@@ -121,6 +123,7 @@ func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 // forTrunk returns options for a client that several workers use at a time. Each worker bounds the wait for its own
 // answers, see share.overdue: a PING of rueidis would end the connection of a process that is late.
 func forTrunk(o rueidis.ClientOption) rueidis.ClientOption {
+	o.RingScaleEachConn = trunkScale
 	o.Dialer.KeepAlive = -1
 	return o
 }

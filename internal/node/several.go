@@ -19,7 +19,7 @@ import (
 // exclude each other. No restart brings a process back: a process that is met again, after another one was met at the
 // address, has been running all the time. Only the worker uses the fields that are not atomic.
 type oneServer struct {
-	probed uint64       // the newest connection of the worker that was compared with another one
+	probed uint64       // the newest connection of the worker that was compared with a second one
 	lookAt clock.Steady // when it is compared again
 	met    []Identity   // the newest one last
 	fault  error        // two servers were found
@@ -43,8 +43,9 @@ const (
 
 // several returns a fault if no vote counts because the address leads to more than one server; nil if it seems to lead
 // to one. now was just read over this connection of the worker. A new connection is compared with another one before it
-// votes. Later comparisons run aside, and delay no renewal. If one of these is the first to reach another server, moved
-// is an error that ends the worker's connection: the address may lead only there now.
+// votes: with the last one, if both have reached one process, and otherwise with a second one, which costs the renewals
+// behind it a dial and two round trips. Later comparisons run aside, and delay no renewal. If one of these is the first
+// to reach another server, moved is an error that ends the worker's connection: the address may lead only there now.
 func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, moved error) {
 	id := now.RunID
 	if id == "" {
@@ -53,6 +54,7 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 	if l.group != nil && connection != o.probed {
 		o.met = nil // a group may return to a master that it had before
 	}
+	same := len(o.met) > 0 && o.met[len(o.met)-1].RunID == id // as over the last connection
 	o.meet(now)
 	if two := o.differs.Swap(nil); two != nil && two[0] == id {
 		known := o.fault != nil
@@ -62,7 +64,7 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 	}
 	o.id.Store(&id)
 	switch {
-	case connection != o.probed || o.fault != nil:
+	case connection != o.probed && !same || o.fault != nil:
 		o.probed, o.lookAt = connection, l.now.Add(lookLeast)
 		switch other := prober(l, vote.RetryEvery)(); other.RunID {
 		case "":
@@ -140,7 +142,7 @@ func prober(l *link, within time.Duration) func() Identity {
 
 // probe returns the master that a new connection reaches, the zero Identity if it reaches none.
 func probe(l *link) Identity {
-	client, _ := rueidis.NewClient(requiredOptions(l.life, l.optionAgain(), l.conns.watchAside))
+	client, _ := rueidis.NewClient(forWorker(requiredOptions(l.life, l.optionAgain(), l.conns.watchAside)))
 	if client == nil {
 		return Identity{}
 	}

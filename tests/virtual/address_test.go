@@ -101,6 +101,39 @@ func TestABalancerThatChoosesAtRandomIsNoticed(t *testing.T) {
 	assert.LessOrEqual(t, unnoticed, clients/10, "one of 128")
 }
 
+// A new connection delays the renewals behind it by a dial and two round trips only if it has reached another process
+// than the last one: otherwise the two are compared.
+func TestANewConnectionToTheSameProcessIsComparedWithTheLast(t *testing.T) {
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		options := c.Options()
+		dial := options[0].DialCtxFn
+		var conns []net.Conn
+		options[0].DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+			conn, err := dial(ctx, addr, d, secure)
+			if err == nil {
+				conns = append(conns, conn)
+			}
+			return conn, err
+		}
+		m, err := quorumlock.New(background, options)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, m.Close(background)) }()
+		grant := func() {
+			require.NoError(t, acquire(t, m, "job").Release(background))
+			synctest.Wait()
+		}
+		grant()
+		require.Len(t, conns, 2, "the first one is compared with a second one")
+		require.NoError(t, conns[0].Close())
+		grant()
+		require.Len(t, conns, 3)
+		c.Kill()
+		c.Restart()
+		grant()
+		require.Len(t, conns, 5, "another process")
+	})
+}
+
 // Wake-ups have a separate connection. If it has reached another server, the client notices that when it subscribes.
 func TestTheConnectionOfTheWakeUpsIsCompared(t *testing.T) {
 	run(t, 2, func(t *testing.T, c *quorumlocktest.Cluster) {
