@@ -14,7 +14,7 @@ import (
 // AskRelease asks the holder of a name to release it. The request arrives on the holder's
 // Lease.Wanted with its next renewal, and the holder may ignore it. reason is a text for people, of
 // at most 256 bytes; the request also carries the label of this Manager. A second request replaces
-// the first.
+// the first. Holders of permits are not asked.
 //
 // It returns nil when a majority of the nodes has the request, and when the name is not held;
 // ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause
@@ -48,9 +48,9 @@ type Revocation struct {
 // later. Otherwise the lease ends at Until, and no other client gets the name before. It deletes
 // nothing, because the holder may still work.
 //
-// Revoke hits the present holder only; if readers have the name together, all of them. A holder
-// that acquires again waits behind the other waiters. A node that loses its latest data before
-// Until, by a restart or a failover, renews the lease again.
+// Revoke hits the present holder only; if readers have the name together, all of them. It takes no
+// permits: stop their process. A holder that acquires again waits behind the other waiters. A node
+// that loses its latest data before Until, by a restart or a failover, renews the lease again.
 //
 // Marked is the number of nodes that refuse renewals. With a majority Until is known, and the error
 // is nil; it is nil, too, and Holder zero, when the name is not held. The errors are as for
