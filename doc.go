@@ -35,7 +35,8 @@
 //     Pauses, lost packets and clock steps do not break that. A node that loses its data can, unless
 //     [WithRestartGuard] is set and the nodes' clocks agree within seconds.
 //   - Timely loss: [Lease.Lost] delivers, and the context ends, before another client can be granted the
-//     lease, even if every node is silent. After a stop of the process, [Lease.Valid] is right at once.
+//     lease, even if every node is silent. A process that is stopped or suddenly overloaded may learn it
+//     later; its next [Lease.Valid] is right.
 //   - No deadlock: the keys of a dead holder expire.
 //
 // With [WithRestartGuard], a node that was restarted, flushed or failed over does not count as lost data: it
@@ -106,7 +107,8 @@
 // versions may use the same nodes while they speak the same version of the protocol. With
 // [WithRestartGuard], a client of another protocol version gets an error; without it, stop all clients first.
 //
-// Other Redlock clients on the same keys and this package exclude each other.
+// Other Redlock clients on the same keys and this package exclude each other, but the restart guard does
+// not bind them.
 //
 // [CHANGELOG.md]: https://github.com/quorumlock/quorumlock/blob/main/CHANGELOG.md
 // [docs/safety.md]: https://github.com/quorumlock/quorumlock/blob/main/docs/safety.md

@@ -67,8 +67,8 @@ const (
 	writeTimeout = 500 * time.Millisecond
 	bufferSize   = 16 << 10
 	// rueidis makes a channel, two conditions and a mutex for each place of a ring, at each dial.
-	ringScale  = 2 // 4 places: one call is on its way at a time
-	trunkScale = 8
+	ringScale   = 8 // several goroutines ask at a time
+	workerScale = 1 // one call is on its way at a time
 	maxDial      = 500 * time.Millisecond
 )
 
@@ -115,6 +115,7 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 // first one that met a batch would switch pipelining back on for good. The worker sends PINGs instead.
 func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysPipelining = false
+	o.RingScaleEachConn = workerScale
 	o.ConnWriteTimeout = answerTimeout // also bounds the wait for the answer
 	o.Dialer.KeepAlive = -1
 	return o
@@ -123,7 +124,6 @@ func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 // forTrunk returns options for a client that several workers use at a time. Each worker bounds the wait for its own
 // answers, see share.overdue: a PING of rueidis would end the connection of a process that is late.
 func forTrunk(o rueidis.ClientOption) rueidis.ClientOption {
-	o.RingScaleEachConn = trunkScale
 	o.Dialer.KeepAlive = -1
 	return o
 }

@@ -43,9 +43,10 @@ const (
 
 // several returns a fault if no vote counts because the address leads to more than one server; nil if it seems to lead
 // to one. now was just read over this connection of the worker. A new connection is compared with another one before it
-// votes: with the last one, if both have reached one process, and otherwise with a second one, which costs the renewals
-// behind it a dial and two round trips. Later comparisons run aside, and delay no renewal. If one of these is the first
-// to reach another server, moved is an error that ends the worker's connection: the address may lead only there now.
+// votes: with the last one, if both have reached one process, and otherwise, or in a failover group, with a second one,
+// which costs the renewals behind it a dial and two round trips. Later comparisons run aside, and delay no renewal. If
+// one of these is the first to reach another server, moved is an error that ends the worker's connection: the address may
+// lead only there now.
 func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, moved error) {
 	id := now.RunID
 	if id == "" {
@@ -54,7 +55,7 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 	if l.group != nil && connection != o.probed {
 		o.met = nil // a group may return to a master that it had before
 	}
-	same := len(o.met) > 0 && o.met[len(o.met)-1].RunID == id // as over the last connection
+	same := len(o.met) > 0 && o.met[len(o.met)-1].again(now)
 	o.meet(now)
 	if two := o.differs.Swap(nil); two != nil && two[0] == id {
 		known := o.fault != nil
@@ -87,6 +88,11 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 		})
 	}
 	return o.fault, nil
+}
+
+// again reports whether a process is met again, with the data that it had.
+func (before Identity) again(now Identity) bool {
+	return now.RunID == before.RunID && now.ReplID == before.ReplID
 }
 
 // meet records that the worker has met a process.

@@ -194,7 +194,7 @@ func newDroppers(t *testing.T, servers []*redistest.Server, clients int, opts ..
 		d.proxies, addrs = testkit.Proxied(t, servers)
 		d.m = testkit.Connect(t, addrs, opts...)
 		for _, s := range servers {
-			direct, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr()}, ForceSingleClient: true, DisableCache: true, RingScaleEachConn: 2})
+			direct, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr()}, ForceSingleClient: true, DisableCache: true, DisableRetry: true, RingScaleEachConn: 2})
 			require.NoError(t, err)
 			t.Cleanup(direct.Close)
 			d.direct = append(d.direct, direct)
@@ -265,8 +265,10 @@ func (d *dropper) gone(name string) {
 
 // missing reports whether no server has the lock.
 func (d *dropper) missing(name string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	for _, s := range d.direct {
-		if n, err := s.Do(context.Background(), s.B().Exists().Key(lockKey(name)).Build()).AsInt64(); err != nil || n != 0 {
+		if n, err := s.Do(ctx, s.B().Exists().Key(lockKey(name)).Build()).AsInt64(); err != nil || n != 0 {
 			return false
 		}
 	}

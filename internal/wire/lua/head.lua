@@ -39,6 +39,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local ms = (now - now % 1000) / 1000
 local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
+local sent = ARGV[2] + offset -- when the call was sent, by this node's clock
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
 local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
 if not base or not (base < 1 / 0) then

@@ -53,7 +53,7 @@ local function run()
   local KEYS, ARGV, call, sub = KEYS, ARGV, call, string.sub -- the server looks a global up by its name each time
   local fenced = cap
   local sharing, others -- how many arguments the operations of a room have
-  local registers, furthest, sent = KEYS[1], now + (cap or 0), ARGV[2] + offset
+  local registers, furthest = KEYS[1], now + (cap or 0)
   for i = key, #KEYS, step do
     local lock, at, op = KEYS[i], arg, ARGV[arg]
     local a, b = ARGV[at + 1], ARGV[at + 2]

@@ -237,7 +237,7 @@ function shared()
       return 0
     elseif not (open or alone) then
       return wanted(lock, -1, s.revoked(held))
-    elseif open and not s.reads(value) or now > ARGV[2] + offset + duration * 1000 then
+    elseif open and not s.reads(value) or now > sent + duration * 1000 then
       return 0
     end
     call('ZREM', set, '') -- removes nothing; but after a write a full server allows ZADD
