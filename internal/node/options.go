@@ -69,7 +69,7 @@ const (
 	// rueidis makes a channel, two conditions and a mutex for each place of a ring, at each dial.
 	ringScale   = 8 // several goroutines ask at a time
 	workerScale = 1 // one call is on its way at a time
-	maxDial      = 500 * time.Millisecond
+	maxDial     = 500 * time.Millisecond
 )
 
 // requiredOptions returns o with the settings that the protocol needs, see docs/adr/0002: one
