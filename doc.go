@@ -16,13 +16,13 @@
 //
 //   - [Manager.Acquire] waits for a lease, [Manager.TryAcquire] asks once, and [Manager.Do] runs a
 //     function under a lease. [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
-//   - [Manager.Lead] campaigns for leadership again and again. Package [election] elects the best
+//   - [Manager.Lead] campaigns for leadership repeatedly. Package [election] elects the best
 //     healthy candidate; package [spread] runs a function for each of N names, spread over a group.
 //   - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
 //   - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
 //     held names. Package [web] serves all of it as a page.
 //   - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
-//     [Manager.Revoke] takes it away safely. [Lease.Detach] hands it to another process.
+//     [Manager.Revoke] takes it away. [Lease.Detach] hands it to another process.
 //   - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
 //
 // # What it promises
@@ -78,8 +78,6 @@
 //
 // The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff.
 // A node that has lost the key gets it back while the lease is valid.
-//
-// A machine that slept past the end finds its leases lost.
 //
 // # Events and telemetry
 //
