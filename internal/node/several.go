@@ -91,8 +91,8 @@ func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, mo
 }
 
 // again reports whether a process is met again, with the data that it had.
-func (before Identity) again(now Identity) bool {
-	return now.RunID == before.RunID && now.ReplID == before.ReplID
+func (id Identity) again(now Identity) bool {
+	return now.RunID == id.RunID && now.ReplID == id.ReplID
 }
 
 // meet records that the worker has met a process.
