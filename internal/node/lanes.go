@@ -289,7 +289,7 @@ func tell(index int, entries []entry, with wire.Reply) {
 	if len(entries) == 0 {
 		return
 	}
-	reply := new(wire.Reply) // one for all of them, because it takes 240 B
+	reply := new(wire.Reply) // one for all of them: it is valid during each call
 	for _, e := range entries {
 		*reply = with
 		reply.Status = left(index, e.req, with.Status)

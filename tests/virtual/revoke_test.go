@@ -95,6 +95,23 @@ func TestAHolderThatAsksLateLearnsWhoWaits(t *testing.T) {
 	})
 }
 
+// The lock of a name is another one than its slots.
+func TestPermitsAreNeitherAskedForNorTakenAway(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		holder, asker := manager(t, c), manager(t, c)
+		l := acquire(t, holder, "job", quorumlock.Permits(2))
+		wanted := l.Wanted()
+		require.NoError(t, asker.AskRelease(background, "job", "deploy"))
+		r, err := asker.Revoke(background, "job", "deploy")
+		require.NoError(t, err)
+		assert.Zero(t, r)
+		time.Sleep(5 * ttl)
+		assert.True(t, l.Valid())
+		_, ok := unread(wanted)
+		assert.False(t, ok)
+	})
+}
+
 func TestAnAskReachesTheHolderOfNowAlone(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder, asker := manager(t, c), manager(t, c, quorumlock.WithHolder("ops-1"))
