@@ -4,6 +4,7 @@ package battery
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +13,12 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // A hold is one lease from its acquisition to its end, as its holder saw it.
@@ -237,7 +243,7 @@ func linearizable(holds []hold) (histories, operations int, illegal []string) {
 			histories++
 			operations += 2 * len(part)
 			if verdict := porcupine.CheckOperationsTimeout(mutexModel, mutexHistory(part), time.Minute); verdict != porcupine.Ok {
-				illegal = append(illegal, fmt.Sprintf("%s: %s, %d operations from %v", lock, verdict, 2*len(part), &part[0]))
+				illegal = append(illegal, fmt.Sprintf("%s: %s, %d operations from %v%s", lock, verdict, 2*len(part), &part[0], late(part)))
 			}
 			if from+window >= len(of) {
 				break
@@ -246,6 +252,28 @@ func linearizable(holds []hold) (histories, operations int, illegal []string) {
 	}
 	return histories, operations, illegal
 }
+
+// late names a hold that ended after the grant of a higher token, unless both read. If overlaps and disorders find
+// nothing, this is what makes a history illegal.
+func late(holds []hold) string {
+	of := slices.SortedFunc(slices.Values(holds), func(a, b hold) int { return cmp.Compare(a.Token, b.Token) })
+	var last [2]*hold // the writer with a lower token that ended last, and the reader
+	for i := range of {
+		h := &of[i]
+		for _, other := range last {
+			if other != nil && !(other.Shared && h.Shared) && other.end() > h.Granted {
+				return fmt.Sprintf("; ended too late:\n\t%v\n\t%v", other, h)
+			}
+		}
+		if of := &last[h.kind()]; *of == nil || h.end() > (*of).end() {
+			*of = h
+		}
+	}
+	return ""
+}
+
+// end is the first instant at which the lease may have ended.
+func (h *hold) end() instant { return max(h.Ended, h.Began) }
 
 // mutexHistory translates holds into operations.
 func mutexHistory(holds []hold) []porcupine.Operation {
@@ -266,10 +294,36 @@ func mutexHistory(holds []hold) []porcupine.Operation {
 			},
 			porcupine.Operation{
 				ClientId: h.Client, Input: out,
-				Call: int64(max(h.Ended, h.Began)), Return: int64(max(h.Reported, h.Granted)),
+				Call: int64(h.end()), Return: int64(max(h.Reported, h.Granted)),
 			})
 	}
 	return history
+}
+
+// A process may stop after a grant, before it has the lease in its hands, for longer than the lease. No oracle takes its
+// successor for an error.
+func TestALeaseThatEndsBeforeItsHolderContinuesIsNoError(t *testing.T) {
+	m, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Start(t, 1)[0].Addr()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close(context.Background())) }()
+	began := now()
+	l := testkit.Acquired(t, m, "job")
+	end := time.Now()
+	time.Sleep(time.Millisecond)
+	next := hold{Lock: l.Name(), Client: 1, Token: l.Token() + 1, Began: now(), Granted: now(), End: released}
+	next.Ended, next.Reported = now(), now()
+	stopped := newTenure(l, 0, began)
+	stopped.lost(&quorumlock.LostError{Lost: quorumlock.Lost{Reason: quorumlock.LostSuspended, ValidUntil: end}}, now())
+	holds := []hold{stopped.h, next}
+	require.Less(t, next.Reported, stopped.h.Granted)
+	assert.Empty(t, overlaps(holds))
+	assert.Empty(t, disorders(holds))
+	_, _, illegal := linearizable(holds)
+	assert.Empty(t, illegal)
+	stopped.h.Ended = next.Granted + 1
+	_, _, illegal = linearizable([]hold{stopped.h, next})
+	require.Len(t, illegal, 1)
+	assert.Contains(t, illegal[0], "ended too late", "the pair is named")
 }
 
 // An oracle that never complains is worthless. All oracles accept the history of a real contention. Then one change is

@@ -29,7 +29,8 @@ type tenure struct {
 	h     hold
 }
 
-// newTenure begins the record of a lease that was just returned.
+// newTenure begins the record of a lease that was just returned. Ended stays 0 until the lease is seen valid or lost: a
+// process that stops between the grant and this call finds a lease that ended before Granted.
 func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
 	granted, lock := now(), l.Name()
 	if slot := l.Slot(); slot >= 0 { // each slot is a separate lock
@@ -37,7 +38,6 @@ func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
 	}
 	return &tenure{l, hold{
 		Lock: lock, Client: client, Shared: l.Shared(), Token: l.Token(), Began: began, Granted: granted,
-		Ended: granted - 1, // not valid until seen valid
 	}}
 }
 
