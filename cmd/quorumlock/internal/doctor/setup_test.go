@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"os"
 	"os/exec"
@@ -18,8 +20,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
 const docs = "../../../../docs/"
@@ -37,21 +37,21 @@ func TestTheFileOfUsersHasTheRightsOfTheReference(t *testing.T) {
 	assert.ElementsMatch(t, append(given[1:], "+scan"), strings.Fields(line[1]), "and +scan, for quorumlock list") // without reset
 }
 
-// The server is started with docs/redis.conf and docs/users.acl unchanged, except for paths and the port.
+// The server is started with docs/redis.conf, its certificates and docs/users.acl unchanged, except for paths, address
+// and port.
 func TestANodeThatIsSetUpAsTheDocumentsSayIsSound(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(docs + "redis.conf")
 	require.NoError(t, err)
 	users, err := os.ReadFile(docs + "users.acl")
 	require.NoError(t, err)
-	dir, ca := t.TempDir(), redistest.NewCA(t)
-	require.NoError(t, redistest.WritePEM(ca.Certificate("127.0.0.1"), filepath.Join(dir, "node.crt"), filepath.Join(dir, "node.key")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), ca.PEM(), 0o600))
+	dir := t.TempDir()
+	authority := certificates(t, string(text), dir)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "users.acl"), users, 0o600))
 	config := strings.NewReplacer("/etc/redis", dir, "/var/lib/redis", dir, "bind * -::*", "bind 127.0.0.1").Replace(string(text))
 	addr := startWith(t, config, filepath.Join(dir, "redis.conf"))
 
-	option := rueidis.ClientOption{InitAddress: []string{addr}, Username: "quorumlock", Password: "CHANGE-ME", TLSConfig: ca.ClientConfig()}
+	option := rueidis.ClientOption{InitAddress: []string{addr}, Username: "quorumlock", Password: "CHANGE-ME", TLSConfig: &tls.Config{RootCAs: authority}}
 	n := Probe(t.Context(), option, prefix)
 	require.True(t, n.Answers(), "%+v", n.Fault)
 	assert.Empty(t, found(Judge([]Node{n}, guarded)))
@@ -65,6 +65,29 @@ func TestANodeThatIsSetUpAsTheDocumentsSayIsSound(t *testing.T) {
 	n = Probe(t.Context(), option, prefix)
 	require.NotNil(t, n.Fault)
 	assert.Equal(t, CodePassword, n.Fault.Code, "the user default is off")
+}
+
+// certificates runs the commands in the comments of docs/redis.conf, for 127.0.0.1, and returns the authority.
+func certificates(t *testing.T, text, dir string) *x509.CertPool {
+	t.Helper()
+	version, err := exec.CommandContext(t.Context(), "openssl", "version").Output()
+	if err != nil || !bytes.HasPrefix(version, []byte("OpenSSL ")) || bytes.HasPrefix(version, []byte("OpenSSL 1")) {
+		t.Skipf("OpenSSL 3 or newer makes the certificates: %s %v", version, err)
+	}
+	commands := regexp.MustCompile(`(?m)^#   openssl (.*)$`).FindAllStringSubmatch(text, -1)
+	require.Len(t, commands, 2)
+	for _, command := range commands {
+		words := strings.Fields(strings.Replace(command[1], "DNS:redis-a,IP:10.0.0.1", "IP:127.0.0.1", 1))
+		openssl := exec.CommandContext(t.Context(), "openssl", words...)
+		openssl.Dir = dir
+		said, err := openssl.CombinedOutput()
+		require.NoError(t, err, "%s: %s", command[0], said)
+	}
+	pem, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	require.NoError(t, err)
+	authority := x509.NewCertPool()
+	require.True(t, authority.AppendCertsFromPEM(pem))
+	return authority
 }
 
 // startWith starts a server with a configuration, on a free port instead of the usual one, and returns its address. It
