@@ -173,13 +173,14 @@ compat: ## Run the suites on each Redis and Valkey that Debian has, with RESP2 a
 # Rows with a rate or a short gap, of which the race detector would take much: they run without it as well, one of
 # them with 3,000 callers in place of 500.
 RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal|TestALostReplyIsNeitherARefusalNorALeftover|TestALostReplyToAReaderIsNeitherARefusalNorALeftover|TestAWholeClusterGivesNoNameTwiceAndItsOtherBucketsGoOn
-# The rows of failover groups are in make failover, which has a report of its own (docs/reports/failovers.md).
+# The rows of failover groups are in make failover, which has a report of its own (docs/reports/failovers.md), and the
+# soak in make soak.
 FAILOVER_ROWS = TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAFailoverIn
 .PHONY: battery
-battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about an hour).
+battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp; two and a half hours on two cores).
 	@# Each in a process of its own: what one leaves in memory must not make another slow.
 	cd tests/battery && rows=$$($(GO) test -race -list '$(ROWS)') || { echo "$$rows"; exit 1; }; failed=0; \
-	for row in $$rows; do case $$row in $(subst |,*|,$(FAILOVER_ROWS))*) continue ;; esac; case $$row in Test*) \
+	for row in $$rows; do case $$row in TestSoak | $(subst |,*|,$(FAILOVER_ROWS))*) continue ;; esac; case $$row in Test*) \
 		QUORUMLOCK_BATTERY=full $(GO) test -race -count=1 -timeout 3h -run "^$$row\$$" $(TESTFLAGS) || failed=1 ;; \
 	esac; case $$row in $(RATES)) \
 		QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 3h -run "^$$row\$$" $(TESTFLAGS) || failed=1 ;; \
