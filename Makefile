@@ -177,7 +177,7 @@ RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal|TestALost
 # soak in make soak.
 FAILOVER_ROWS = TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAFailoverIn
 .PHONY: battery
-battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp; two and a half hours on two cores).
+battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp; all take over two and a half hours on two cores).
 	@# Each in a process of its own: what one leaves in memory must not make another slow.
 	cd tests/battery && rows=$$($(GO) test -race -list '$(ROWS)') || { echo "$$rows"; exit 1; }; failed=0; \
 	for row in $$rows; do case $$row in TestSoak | $(subst |,*|,$(FAILOVER_ROWS))*) continue ;; esac; case $$row in Test*) \

@@ -135,9 +135,6 @@ func takeNap(m *quorumlock.Manager, config *sleeperConfig, name string, polled b
 		return nil, err
 	}
 	n := &nap{g: newTenure(l, config.Client, began), link: link, over: make(chan struct{})}
-	if !polled {
-		n.g.h.Ended = n.g.h.Granted // Valid is never called
-	}
 	reply, err := link.call(witnessCall{Kind: callEnter, Hold: n.g.h})
 	if err != nil {
 		return nil, err
