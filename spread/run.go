@@ -123,7 +123,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (s *Member) ticks(ctx, base context.Context) {
 	for {
 		s.mu.Lock()
-		pause := s.core.Pause()
+		pause := s.core.Pause(s.now())
 		s.mu.Unlock()
 		if !sleep(ctx, pause) {
 			return
@@ -150,7 +150,7 @@ func (s *Member) tick(ctx, base context.Context) {
 	defer s.mu.Unlock()
 	for _, c := range s.core.Looked(s.now(), looks) {
 		switch c.Kind {
-		case balance.Take, balance.Ask:
+		case balance.Take, balance.Ask, balance.Await:
 			s.start(base, c)
 		case balance.Leave:
 			s.end(c.Name, errLapsed)

@@ -308,7 +308,7 @@ func (s *sharings) judge() {
 	s.r.figure(fmt.Sprintf("a name that was given has no runner for %s, %d times", spread(given), len(given)),
 		atLeastInFull("1s"), len(given) > 0 && at(1, given) < time.Second || !full)
 	s.r.figure(fmt.Sprintf("one of the terminated member has none for %s, %d times", spread(free), len(free)),
-		atLeastInFull("2 TTL"), len(free) > 0 && at(1, free) < 2*sharingTTL || !full)
+		atLeastInFull("1s"), len(free) > 0 && at(1, free) < time.Second || !full)
 }
 
 // Members of two groups run in processes of their own. They join, leave, are killed and stopped, one of the servers

@@ -12,5 +12,4 @@
 // of Blumofe and Leiserson ("Scheduling multithreaded computations by work stealing", JACM 1999) with the condition of
 // a load balancing game on the victim's side (Berenbrink et al., "Distributed selfish load balancing", SIAM J. Comput.
 // 2007).
-// balancing", SIAM J. Comput. 2007).
 package balance

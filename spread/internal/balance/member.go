@@ -13,7 +13,7 @@ type State int
 // The states of a job.
 const (
 	Taking  State = iota // it tries to get the free name
-	Asking               // it waits for the name, and asks the holder
+	Asking               // it waits for the name, and asks the holder if that would keep it
 	Running              // the function runs under a valid lease
 	Ending               // the function must return; then the lease is released
 	Lost                 // the lease is lost, and the function has not returned yet
@@ -26,7 +26,8 @@ type job struct {
 	state State
 	since time.Duration // of the state
 	// While Asking:
-	from  string        // the ID that was asked
+	from  string        // the ID of the holder
+	freed bool          // the holder was about to release the name, and was not asked
 	batch int           // asks of one round have one number
 	until time.Duration // the end of the wait
 	// While Running:
@@ -48,6 +49,7 @@ type Kind int
 const (
 	Take  Kind = iota // acquire the name without a wait, and run its function
 	Ask               // queue for the name, tell its holder the text after Rules.AskAfter, and run its function
+	Await             // queue for the name, whose holder is about to release it, and run its function
 	Leave             // end the wait for the name that was asked for
 	Deaf              // report that a holder gives nothing; Name is its ID
 )
@@ -81,7 +83,8 @@ type Member struct {
 	since   time.Duration // the last change of present
 
 	members int
-	shares  int // how many names it had or had asked for after the last tick
+	left    time.Duration // the last tick that counted fewer members than the one before
+	shares  int           // how many names it had or had asked for after the last tick
 	ticks   int
 
 	seen   map[string]*sight        // the last look at each name
@@ -103,7 +106,7 @@ const never = time.Duration(1<<63 - 1)
 func New(id string, rules Rules, chance *rand.Rand) *Member {
 	return &Member{
 		rules: rules, id: id, chance: chance, jobs: map[string]*job{}, listed: map[string]bool{}, seen: map[string]*sight{},
-		again: map[string]time.Duration{}, peers: map[string]*peer{}, due: never, ended: -never / 2, gap: rules.Gap,
+		again: map[string]time.Duration{}, peers: map[string]*peer{}, due: never, ended: -never / 2, left: -never / 2, gap: rules.Gap,
 	}
 }
 

@@ -109,12 +109,12 @@ func (p *proc) members() (n int) {
 }
 
 func (p *proc) tick() {
-	p.at(p.core.Pause(), func() {
+	p.at(p.core.Pause(p.w.now), func() {
 		if p.ending {
 			return
 		}
-		defer p.tick()
 		if !p.reaches() {
+			p.tick()
 			return
 		}
 		p.w.counts++
@@ -138,6 +138,7 @@ func (p *proc) tick() {
 			for _, c := range p.core.Looked(p.w.now, looks) {
 				p.carryOut(c)
 			}
+			p.tick()
 		})
 	})
 }
@@ -163,9 +164,11 @@ func (p *proc) carryOut(c Command) {
 			}
 			p.ended(c.Name)
 		})
-	case Ask:
-		w.asks++
-		if w.opts.noNumber {
+	case Ask, Await:
+		if c.Kind == Ask {
+			w.asks++
+		}
+		if w.opts.noNumber && c.Kind == Ask {
 			words := strings.Split(c.Text, " ")
 			c.Text = words[0] + " " + words[1] + " 0 " + words[3]
 		}
@@ -181,7 +184,7 @@ func (p *proc) carryOut(c Command) {
 			}
 		})
 		p.at(p.core.rules.AskAfter, func() {
-			if p.waits[c.Name] == one && p.reaches() && !w.free(l) {
+			if c.Kind == Ask && p.waits[c.Name] == one && p.reaches() && !w.free(l) {
 				l.holder.asked = c.Text
 			}
 		})
@@ -231,6 +234,10 @@ func (p *proc) granted(l *lock) {
 	if since, given := w.gone[l.name]; given {
 		w.gaps = append(w.gaps, w.now-since)
 		delete(w.gone, l.name)
+	}
+	if since, dropped := w.dropped[l.name]; dropped {
+		w.drops = append(w.drops, w.now-since)
+		delete(w.dropped, l.name)
 	}
 	w.owner[l.name] = p
 	h.runs = true
@@ -355,6 +362,8 @@ func (p *proc) returns(name string, h *hold) {
 		p.running[name]--
 		if _, given := p.w.gone[h.lock.name]; given {
 			p.w.gone[h.lock.name] = p.w.now
+		} else if p.ending {
+			p.w.dropped[h.lock.name] = p.w.now
 		}
 		p.release(h)
 	})

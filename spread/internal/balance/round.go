@@ -26,7 +26,7 @@ type sight struct {
 type round struct {
 	left []string // in random order
 	free bool     // one was free
-	took bool     // one was taken
+	took bool     // one was taken, or is waited for
 }
 
 // Tick tells the member how many members were counted, itself included if its presence is held. It returns the names to
@@ -81,10 +81,10 @@ func (m *Member) without(names []string) (others []string) {
 	return others
 }
 
-// looksAgain returns the names that were asked for, and the names whose next look is due.
+// looksAgain returns the names that it waits for, and the names whose next look is due.
 func (m *Member) looksAgain(now time.Duration) (look []string) {
 	for name, j := range m.jobs {
-		if j.state == Asking && now-j.since >= m.rules.Gap {
+		if j.state == Asking {
 			look = append(look, name)
 		}
 	}
@@ -101,35 +101,49 @@ func (m *Member) looksAgain(now time.Duration) (look []string) {
 func (m *Member) change(now time.Duration, counted int) {
 	share := m.Share()
 	changed := counted != m.members || m.relisted || share < m.shares
+	if counted < m.members {
+		m.left = now
+	}
 	m.members = counted
 	lo, hi := m.bounds()
 	if changed {
 		m.rounds = 0
-		switch {
-		case share < lo:
+		if share < lo {
 			m.gap = m.rules.Gap
-			m.plan(now, 0)
-		case share < hi || m.relisted:
-			m.plan(now, m.upTo(m.rules.Head))
+		}
+		if share < hi || m.relisted {
+			m.plan(now)
 		}
 	}
 	m.relisted, m.shares = false, share
 }
 
+// leaving reports whether names of a member that has left may be about to be free.
+func (m *Member) leaving(now time.Duration) bool { return now-m.left < m.rules.Leaving }
+
 // Pause returns how long the member waits for the next tick.
-func (m *Member) Pause() time.Duration { return m.rules.Tick*4/5 + m.upTo(m.rules.Tick*2/5) }
+func (m *Member) Pause(now time.Duration) time.Duration {
+	if m.leaving(now) {
+		return m.rules.Tick / 4
+	}
+	return m.rules.Tick*9/10 + m.upTo(m.rules.Tick/5)
+}
 
 // upTo returns a random time.
 func (m *Member) upTo(d time.Duration) time.Duration {
 	return time.Duration(m.chance.Int64N(int64(d) + 1))
 }
 
-// plan plans a round after a time, but no sooner than the gap after the last one.
-func (m *Member) plan(now, after time.Duration) {
+// plan plans a round: at once for names of a member that has left, and otherwise no sooner than the gap after the last one.
+func (m *Member) plan(now time.Duration) {
 	if now-m.ended > 2*m.rules.TTL {
 		m.gap = m.rules.Gap
 	}
-	m.due = min(m.due, max(now+after, m.ended+m.gap))
+	due := max(now, m.ended+m.gap)
+	if m.leaving(now) {
+		due = now
+	}
+	m.due = min(m.due, due)
 }
 
 // Looked tells the member the answers about the names of Tick. A name without the answer of a majority is left out, and
@@ -148,7 +162,7 @@ func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 		}
 	}
 	if m.round != nil {
-		m.round.took = m.round.took || slices.ContainsFunc(commands, func(c Command) bool { return c.Kind == Take })
+		m.round.took = m.round.took || slices.ContainsFunc(commands, func(c Command) bool { return c.Kind == Take || c.Kind == Await })
 		m.round.left = slices.DeleteFunc(m.round.left, func(name string) bool {
 			return seen[name] || m.jobs[name] != nil || !m.listed[name]
 		})
@@ -156,29 +170,36 @@ func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
 			commands = append(commands, m.finish(now)...)
 		}
 	} else if _, hi := m.bounds(); len(looks) > 0 && m.Share() < hi && m.richer(now) {
-		m.plan(now, 0)
+		m.plan(now)
 	}
 	m.shares = max(m.shares, m.Share()) // a fall is for the next tick to notice
 	return commands
 }
 
-// waited decides whether a wait continues. It ends if another asker got the name, or the holder does not give it away.
+// waited decides whether a wait continues. It ends if another waiter got the name, or the holder does not give it away.
 func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) {
+	if j.state != Asking {
+		return nil
+	}
 	moved := !l.Free && l.Holder != "" && l.Holder != j.from && l.Holder != m.id
+	// One of two that wait may find another name that is about to be free.
+	crowded := j.freed && !l.Free && l.Waiters > 1 && m.chance.IntN(2) == 0
 	switch {
-	case j.state != Asking || now < j.until && !moved:
+	case moved || crowded:
+	case now < j.until:
 		return nil
 	case l.Marked:
 		j.until = now + m.rules.TTL
 		return nil
-	case !moved && m.missed(now, j.from, j.batch):
+	case m.missed(now, j.from, j.batch):
 		commands = append(commands, Command{Kind: Deaf, Name: j.from})
 	}
 	m.move(now, j, Ending)
 	return append(commands, Command{Kind: Leave, Name: j.name})
 }
 
-// saw takes the name if it is free and it is the member's turn. Otherwise it remembers the look.
+// saw takes the name if it is free and it is the member's turn, and waits for it if it is about to be free. Otherwise it
+// remembers the look.
 func (m *Member) saw(now time.Duration, l Look) []Command {
 	s := m.seen[l.Name]
 	if s == nil || !s.Free || now-s.at > m.rules.LookAgain+2*m.rules.Tick { // after so long it may not have been free
@@ -186,10 +207,16 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		m.seen[l.Name] = s
 	}
 	s.Look, s.at = l, now
+	_, hi := m.bounds()
 	if !l.Free {
 		switch {
 		case l.TTL >= 0 && l.TTL < m.rules.Dying:
 			m.again[l.Name] = now + max(l.TTL, m.rules.Gap)
+		case l.Marked && l.Waiters == 0 && m.Share() < hi:
+			m.batch++
+			j := m.start(now, l.Name, Asking)
+			j.from, j.batch, j.until, j.freed = l.Holder, m.batch, now+m.rules.TTL, true
+			return []Command{{Kind: Await, Name: l.Name}}
 		case l.Marked: // it becomes free, or goes to a member that then has more
 			m.again[l.Name] = now + m.rules.MarkEvery
 		}
@@ -198,7 +225,6 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 	if m.round != nil {
 		m.round.free = true
 	}
-	_, hi := m.bounds()
 	switch age := now - s.free; {
 	case l.Waiters > 0 && age < m.rules.SecondLook:
 		m.again[l.Name] = s.free + m.rules.SecondLook
@@ -217,7 +243,7 @@ func (m *Member) finish(now time.Duration) (commands []Command) {
 	r := m.round
 	m.round, m.ended = nil, now
 	lo, hi := m.bounds()
-	if !r.free {
+	if !r.free && !m.leaving(now) {
 		want := max(lo-m.Share(), 0)
 		if want == 0 && m.Share() < hi && m.rounds > 0 {
 			want = 1
@@ -226,11 +252,11 @@ func (m *Member) finish(now time.Duration) (commands []Command) {
 	}
 	m.rounds++
 	m.gap = min(2*m.gap, max(m.rules.TTL, m.rules.Gap))
-	if r.took || len(commands) > 0 {
+	if r.took || len(commands) > 0 || m.leaving(now) {
 		m.gap = m.rules.Gap
 	}
-	if p := m.Share(); p < lo || p < hi && (r.free || m.richer(now)) {
-		m.plan(now, 0)
+	if p := m.Share(); p < lo || p < hi && (r.free || m.leaving(now) || m.richer(now)) {
+		m.plan(now)
 	}
 	return commands
 }

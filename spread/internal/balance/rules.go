@@ -10,13 +10,14 @@ import (
 // Rules are the numbers of the method. All members of a group should have the same rules.
 type Rules struct {
 	TTL  time.Duration // of the leases
-	Tick time.Duration // between two ticks, ±20 %
+	Tick time.Duration // between two ticks, ±10 %
 	// Settle is how long a member must hold its presence before it takes or asks for anything: after Redis was away,
 	// the other members' presences are back by then, and the count is right.
 	Settle time.Duration
 	Gap    time.Duration // the shortest time between two rounds; it doubles up to a TTL while they achieve nothing
-	// Head is the longest wait before a round of a member that has its share, so that members with less go first.
-	Head time.Duration
+	// Leaving is how long a member looks for names of one that has left, four times as often: those that are free, and
+	// those whose functions are about to return. Meanwhile it asks no holder: it would get more than its share.
+	Leaving time.Duration
 	// Wait is how long an asker waits: the ask reaches the holder with its next renewal, and the mark comes MarkAfter
 	// later.
 	Wait      time.Duration
@@ -38,15 +39,15 @@ type Rules struct {
 // Default returns the rules for a TTL.
 func Default(ttl time.Duration) Rules {
 	return Rules{
-		TTL: ttl, Tick: time.Second, Settle: time.Second, Gap: time.Second, Head: ttl / 3,
-		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: time.Second, MarkEvery: ttl / 3,
-		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 2,
+		TTL: ttl, Tick: 700 * time.Millisecond, Settle: time.Second, Gap: time.Second, Leaving: time.Second,
+		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: 100 * time.Millisecond, MarkEvery: ttl / 3,
+		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 3,
 		DeafAfter: 2, DeafFor: 2 * ttl, AtOnce: 64,
 	}
 }
 
 // chunk is how many of n names a member looks at in a tick.
-func chunk(n int) int { return max(64, n/4) }
+func chunk(n int) int { return max(256, n/4) }
 
 // Mark is a holder's ask to itself when it has consented and its function still runs: the name is about to be free.
 const Mark = "spread1 yields"

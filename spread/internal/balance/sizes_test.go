@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,26 @@ func TestMembersWithUnequalTTLsAreEvenInTheEnd(t *testing.T) {
 	}
 	t.Logf("%d of %d schedules took longer than two of the longest TTL", slow, seeds)
 	assert.Less(t, slow, seeds/4)
+}
+
+// A deploy terminates one member after the other. A name of the one that leaves has a runner again within a second of the
+// return of its function, but for one departure in a thousand: several members may want the same name.
+func TestNamesOfAMemberThatLeavesRunAgainSoon(t *testing.T) {
+	var gaps []time.Duration
+	late, departures := 0, testkit.Count(20_000, 500)
+	for seed := range uint64(departures) {
+		w := newWorld(seed, options{})
+		w.departure()
+		gaps = append(gaps, w.drops...)
+		if slices.Max(w.drops) >= time.Second {
+			late++
+		}
+	}
+	slices.Sort(gaps)
+	t.Logf("%d names without a runner: median %v, 99 %% %v, most %v; a second or more after %d of %d departures",
+		len(gaps), gaps[len(gaps)/2], gaps[len(gaps)*99/100], gaps[len(gaps)-1], late, departures)
+	assert.LessOrEqual(t, late, departures/1000)
+	assert.Less(t, gaps[len(gaps)*99/100], 900*time.Millisecond)
 }
 
 // The longest list. A member asks for 64 names at a time, so a member that joins needs several TTLs for its 909.
@@ -58,5 +79,5 @@ func TestTenThousandNames(t *testing.T) {
 	w.run(10 * time.Minute)
 	assert.Zero(t, w.moves)
 	t.Logf("idle: %.2f looks and counts a second and member", float64(w.looks+w.counts)/600/10)
-	assert.Less(t, float64(w.looks+w.counts)/600/10, 1.6)
+	assert.Less(t, float64(w.looks+w.counts)/600/10, 2.0)
 }

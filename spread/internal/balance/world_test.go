@@ -25,6 +25,8 @@ type world struct {
 	owner    map[string]*proc         // the process that last ran a name
 	gone     map[string]time.Duration // when a name that was given away lost its runner
 	gaps     []time.Duration          // of names that were given away
+	dropped  map[string]time.Duration // when a name of a member that left lost its runner
+	drops    []time.Duration          // the gaps of these names
 	asks     int
 	looks    int
 	counts   int
@@ -63,7 +65,7 @@ func (h *eventHeap) Pop() any {
 func newWorld(seed uint64, opts options) *world {
 	return &world{
 		chance: rand.New(rand.NewPCG(seed, 7)), locks: map[string]*lock{}, opts: opts,
-		owner: map[string]*proc{}, gone: map[string]time.Duration{},
+		owner: map[string]*proc{}, gone: map[string]time.Duration{}, dropped: map[string]time.Duration{},
 	}
 }
 
