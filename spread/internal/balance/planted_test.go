@@ -110,3 +110,38 @@ func TestTwoAsksDiffer(t *testing.T) {
 	}
 	assert.Greater(t, len(texts), 10)
 }
+
+// A holder is deaf if it gives nothing in two waits in a row. A wait in which the asker itself was away shows nothing.
+func TestAWaitInWhichTheAskerWasAwaySaysNothingAboutTheHolder(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		m := New("b#2", Default(longTTL), rand.New(rand.NewPCG(1, 1)))
+		m.SetNames(0, list(4))
+		m.Presence(0, true)
+		asks, deaf, now := 0, 0, 2*time.Second
+		for range 100 {
+			now += time.Second
+			var looks []Look
+			for _, name := range m.Tick(now, 2) {
+				looks = append(looks, Look{Name: name, Holder: "a#1", TTL: longTTL})
+			}
+			for _, c := range m.Looked(now, looks) {
+				switch c.Kind {
+				case Ask:
+					asks++
+					if away {
+						now += longTTL
+						m.Presence(now, false)
+						m.Presence(now, true)
+						now += 2 * time.Second
+					}
+				case Leave:
+					m.Ended(now, c.Name)
+				case Deaf:
+					deaf++
+				}
+			}
+		}
+		assert.Greater(t, asks, 4)
+		assert.Equal(t, away, deaf == 0, "away %v: %d asks, deaf after %d", away, asks, deaf)
+	}
+}

@@ -191,7 +191,7 @@ func (m *Member) waited(now time.Duration, j *job, l Look) (commands []Command) 
 	case l.Marked:
 		j.until = now + m.rules.TTL
 		return nil
-	case m.missed(now, j.from, j.batch):
+	case m.since < j.since && m.missed(now, j.from, j.batch): // else the member itself was away
 		commands = append(commands, Command{Kind: Deaf, Name: j.from})
 	}
 	m.move(now, j, Ending)
