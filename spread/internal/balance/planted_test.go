@@ -86,6 +86,15 @@ func TestAHolderKeepsAsManyAsTheAskerWillHave(t *testing.T) {
 	}
 }
 
+// looksAtHeld lets the member look once, with a#1 as the holder of every name.
+func looksAtHeld(m *Member, now time.Duration) []Command {
+	var looks []Look
+	for _, name := range m.Tick(now, 2) {
+		looks = append(looks, Look{Name: name, Holder: "a#1", TTL: longTTL})
+	}
+	return m.Looked(now, looks)
+}
+
 // A holder sees an equal text only once.
 func TestTwoAsksDiffer(t *testing.T) {
 	m := New("b#2", Default(longTTL), rand.New(rand.NewPCG(1, 1)))
@@ -94,11 +103,7 @@ func TestTwoAsksDiffer(t *testing.T) {
 	texts, now := map[string]bool{}, 2*time.Second
 	for range 1000 {
 		now += time.Second
-		var looks []Look
-		for _, name := range m.Tick(now, 2) {
-			looks = append(looks, Look{Name: name, Holder: "a#1", TTL: longTTL})
-		}
-		for _, c := range m.Looked(now, looks) {
+		for _, c := range looksAtHeld(m, now) {
 			switch c.Kind {
 			case Leave:
 				m.Ended(now, c.Name)
@@ -120,11 +125,7 @@ func TestAWaitInWhichTheAskerWasAwaySaysNothingAboutTheHolder(t *testing.T) {
 		asks, deaf, now := 0, 0, 2*time.Second
 		for range 100 {
 			now += time.Second
-			var looks []Look
-			for _, name := range m.Tick(now, 2) {
-				looks = append(looks, Look{Name: name, Holder: "a#1", TTL: longTTL})
-			}
-			for _, c := range m.Looked(now, looks) {
+			for _, c := range looksAtHeld(m, now) {
 				switch c.Kind {
 				case Ask:
 					asks++

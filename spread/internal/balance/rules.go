@@ -16,7 +16,8 @@ type Rules struct {
 	Settle time.Duration
 	Gap    time.Duration // the shortest time between two rounds; it doubles up to a TTL while they achieve nothing
 	// Leaving is how long a member looks for names of one that has left, four times as often: those that are free, and
-	// those whose functions are about to return. Meanwhile it asks no holder: it would get more than its share.
+	// those whose functions are about to return. Meanwhile it asks no holder, which may be one that has just taken such a
+	// name.
 	Leaving time.Duration
 	// Wait is how long an asker waits: the ask reaches the holder with its next renewal, and the mark comes MarkAfter
 	// later.
