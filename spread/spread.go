@@ -17,8 +17,8 @@
 //     differ by one at most. A function that does not return when its context ends delays that until it returns.
 //   - Few moves: a member that joins takes its share and one name more at most. Names do not move while nothing changes.
 //   - Short gaps: a name that moves has a runner again within milliseconds of the return of its function. A name of a
-//     member that leaves waits for the next look of the others, less than a second, unless its function takes longer
-//     than that to return; a name of a member that dies waits for the end of its lease.
+//     member that leaves waits less than a second for the next look of the others, and milliseconds if its function
+//     takes longer than that to return. A name of a member that dies waits for the end of its lease.
 //
 // A member asks for 64 names at a time: one that joins a group with 10,000 names on ten members needs seven TTL. Members
 // whose lists differ run every name of any list.
