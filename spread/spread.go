@@ -17,8 +17,8 @@
 //     differ by one at most. A function that does not return when its context ends delays that until it returns.
 //   - Few moves: a member that joins takes its share and one name more at most. Names do not move while nothing changes.
 //   - Short gaps: a name that moves has a runner again within milliseconds of the return of its function. A name of a
-//     member that leaves waits less than a second for the next look of the others, and milliseconds if its function
-//     takes longer than that to return. A name of a member that dies waits for the end of its lease.
+//     member that leaves waits for the next look of the others, each 0.75 s, and milliseconds if its function takes
+//     longer than that to return. A name of a member that dies waits for the end of its lease.
 //
 // A member asks for 64 names at a time: one that joins a group with 10,000 names on ten members needs seven TTL. Members
 // whose lists differ run every name of any list.
@@ -33,7 +33,7 @@
 // by [quorumlock.Manager.List] for the prefix "GROUP/": the label of a holder begins with the member's Label. The lock
 // "GROUP/" itself is shared by the members.
 //
-// At rest, a member costs a node 1.9 reads a second, and each name the renewals of its lease. After a change, each member
+// At rest, a member costs a node 1.6 reads a second, and each name the renewals of its lease. After a change, each member
 // looks at all names: with M members and N names beyond 50,000 for M·N, use several groups. A Manager with
 // [quorumlock.WithMaxHold] or [quorumlock.WithoutRenewal] loses each name after that time, and a member takes it again.
 //

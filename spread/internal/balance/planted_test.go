@@ -146,3 +146,15 @@ func TestAWaitInWhichTheAskerWasAwaySaysNothingAboutTheHolder(t *testing.T) {
 		assert.Equal(t, away, deaf == 0, "away %v: %d asks, deaf after %d", away, asks, deaf)
 	}
 }
+
+// A marked name that has a waiter is looked at again: it becomes free, or its new holder has one name more.
+func TestAMarkedNameIsLookedAtAgain(t *testing.T) {
+	m := New("b#2", Default(longTTL), rand.New(rand.NewPCG(1, 1)))
+	m.SetNames(0, list(1))
+	m.Presence(0, true)
+	now := 2 * time.Second
+	require.Equal(t, list(1), m.Tick(now, 2))
+	require.Empty(t, m.Looked(now, []Look{{Name: list(1)[0], Holder: "a#1", TTL: longTTL, Marked: true, Waiters: 1}}))
+	assert.Contains(t, m.again, list(1)[0])
+	assert.LessOrEqual(t, m.again[list(1)[0]], now+m.rules.MarkEvery)
+}

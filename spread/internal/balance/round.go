@@ -126,7 +126,7 @@ func (m *Member) Pause(now time.Duration) time.Duration {
 	if m.leaving(now) {
 		return m.rules.Tick / 4
 	}
-	return m.rules.Tick*9/10 + m.upTo(m.rules.Tick/5)
+	return m.rules.Tick*19/20 + m.upTo(m.rules.Tick/10)
 }
 
 // upTo returns a random time.

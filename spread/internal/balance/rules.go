@@ -10,13 +10,13 @@ import (
 // Rules are the numbers of the method. All members of a group should have the same rules.
 type Rules struct {
 	TTL  time.Duration // of the leases
-	Tick time.Duration // between two ticks, ±10 %
+	Tick time.Duration // between two ticks, ±5 %
 	// Settle is how long a member must hold its presence before it takes or asks for anything: after Redis was away,
 	// the other members' presences are back by then, and the count is right.
 	Settle time.Duration
 	Gap    time.Duration // the shortest time between two rounds; it doubles up to a TTL while they achieve nothing
 	// Leaving is how long a member looks for names of one that has left, four times as often: those that are free, and
-	// those whose functions are about to return. Meanwhile it asks no holder, which may be one that has just taken such a
+	// those whose functions are about to return. In that time it asks no holder: that may have just taken such a
 	// name.
 	Leaving time.Duration
 	// Wait is how long an asker waits: the ask reaches the holder with its next renewal, and the mark comes MarkAfter
@@ -40,9 +40,9 @@ type Rules struct {
 // Default returns the rules for a TTL.
 func Default(ttl time.Duration) Rules {
 	return Rules{
-		TTL: ttl, Tick: 700 * time.Millisecond, Settle: time.Second, Gap: time.Second, Leaving: time.Second,
+		TTL: ttl, Tick: 750 * time.Millisecond, Settle: time.Second, Gap: time.Second, Leaving: time.Second,
 		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: 100 * time.Millisecond, MarkEvery: ttl / 3,
-		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 3,
+		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 6,
 		DeafAfter: 2, DeafFor: 2 * ttl, AtOnce: 64,
 	}
 }

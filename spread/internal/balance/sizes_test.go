@@ -79,5 +79,5 @@ func TestTenThousandNames(t *testing.T) {
 	w.run(10 * time.Minute)
 	assert.Zero(t, w.moves)
 	t.Logf("idle: %.2f looks and counts a second and member", float64(w.looks+w.counts)/600/10)
-	assert.Less(t, float64(w.looks+w.counts)/600/10, 2.0)
+	assert.Less(t, float64(w.looks+w.counts)/600/10, 1.6)
 }
