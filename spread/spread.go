@@ -33,7 +33,7 @@
 // by [quorumlock.Manager.List] for the prefix "GROUP/": the label of a holder begins with the member's Label. The lock
 // "GROUP/" itself is shared by the members.
 //
-// At rest, a member costs a node 1.6 reads a second, and each name the renewals of its lease. After a change, each member
+// At rest, a member costs a node up to 2 reads a second, and each name the renewals of its lease. After a change, each member
 // looks at all names: with M members and N names beyond 50,000 for M·N, use several groups. A Manager with
 // [quorumlock.WithMaxHold] or [quorumlock.WithoutRenewal] loses each name after that time, and a member takes it again.
 //

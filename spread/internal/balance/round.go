@@ -62,13 +62,21 @@ func (m *Member) Tick(now time.Duration, counted int) (look []string) {
 				look = append(look, name)
 			}
 		}
-	case m.ticks%m.rules.SweepEvery == 0 && len(m.names) > 0:
+	case m.ticks%m.sweepEvery() == 0 && len(m.names) > 0:
 		m.sweep = (m.sweep + 1) % len(m.names)
 		if name := m.names[m.sweep]; m.jobs[name] == nil && !slices.Contains(look, name) {
 			look = append(look, name)
 		}
 	}
 	return look
+}
+
+// sweepEvery returns the ticks between two looks of a sweep. A member that may take a name looks more often.
+func (m *Member) sweepEvery() int {
+	if _, hi := m.bounds(); m.Share() < hi {
+		return m.rules.SweepEvery
+	}
+	return 3 * m.rules.SweepEvery
 }
 
 // without returns the names that have no job.

@@ -31,7 +31,7 @@ type Rules struct {
 	// and have less get this time.
 	LookAgain  time.Duration
 	Dying      time.Duration // a lease with less time left was not renewed, and ends soon
-	SweepEvery int           // ticks between two looks at one name while there is no round
+	SweepEvery int           // ticks between two looks at one name while there is no round; three times as many for a member with its share
 	DeafAfter  int           // waits in a row without a name from a holder, after which it is not asked
 	DeafFor    time.Duration // how long at first; doubled up to 8 times as long
 	AtOnce     int           // names that are asked for at one time
@@ -42,7 +42,7 @@ func Default(ttl time.Duration) Rules {
 	return Rules{
 		TTL: ttl, Tick: 750 * time.Millisecond, Settle: time.Second, Gap: time.Second, Leaving: time.Second,
 		Wait: ttl*2/5 + 1200*time.Millisecond, AskAfter: 100 * time.Millisecond, MarkAfter: 100 * time.Millisecond, MarkEvery: ttl / 3,
-		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 6,
+		SecondLook: time.Second, LookAgain: ttl, Dying: ttl / 2, SweepEvery: 2,
 		DeafAfter: 2, DeafFor: 2 * ttl, AtOnce: 64,
 	}
 }
