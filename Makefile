@@ -73,7 +73,8 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 # detector every night, with the tests and the counts that make test has no time for (make test-nightly). The packages
 # of WHOLE_TREE read files outside their module, of which the cache of go test knows nothing: -count=1. make lint runs
 # vet. GOGC=400 takes a third of their processor time from tests in virtual time. The last line says how
-# many tests were skipped, and why.
+# many tests were skipped, and why. A slot of a cluster wakes waiters by other commands: two tests show that here, and
+# make failover runs all integration tests through ClusterSlot.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
 COMPUTING = ./internal/sim ./internal/quorum ./tests/virtual ./election ./spread/internal/balance
@@ -93,6 +94,8 @@ test: deps ## Test every module, with the race detector but for what computes al
 test-raced:
 	@status=0; \
 	$(GOTESTSUM) --jsonfile $(RESULTS)/longest.json -- -vet=off -race -p 1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) || status=1; \
+	QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GOTESTSUM) --jsonfile $(RESULTS)/slot.json -- -vet=off -race -timeout $(TIMEOUT) \
+		-run '^TestWaitersAreGranted|^TestNoPublishedMessage' $(TESTFLAGS) ./tests/integration || status=1; \
 	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) \
 		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE)))) || status=1; \
 	exit $$status
@@ -191,8 +194,8 @@ FAILOVERS ?= 5
 failover: deps ## Try every failover of docs/reports/failovers.md, FAILOVERS=5 times each, and run the integration tests through Sentinel and ClusterSlot.
 	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 60m \
 		-run '$(FAILOVER_ROWS)' $(TESTFLAGS)
-	QUORUMLOCK_NIGHTLY=1 QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
-	QUORUMLOCK_NIGHTLY=1 QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
+	QUORUMLOCK_NIGHTLY=1 QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/integration
+	QUORUMLOCK_NIGHTLY=1 QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/integration
 
 .PHONY: battery-memory
 battery-memory: deps ## The row of the battery that is about resident memory, without the race detector, which has most of it.

@@ -58,10 +58,32 @@ func Subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server)
 // Subscribers returns how many Managers are subscribed on each server.
 func Subscribers(servers []*redistest.Server) (n []int) {
 	for _, s := range servers {
-		channels, _ := s.MustDo("PUBSUB", "CHANNELS", Prefix+"\xffw*").([]any)
-		n = append(n, len(channels))
+		n = append(n, len(WakeChannels(s)))
 	}
 	return n
+}
+
+// WakeChannels returns the channels on which the server can wake Managers.
+func WakeChannels(s *redistest.Server) (channels []string) {
+	list := "CHANNELS"
+	if constructor == bySlot {
+		list = "SHARDCHANNELS"
+	}
+	found, _ := s.MustDo("PUBSUB", list, Prefix+"\xffw*").([]any)
+	for _, channel := range found {
+		channels = append(channels, channel.(string))
+	}
+	return channels
+}
+
+// Publish publishes a message on a channel of WakeChannels, and returns how many clients got it.
+func Publish(s *redistest.Server, channel, message string) int64 {
+	publish := "PUBLISH"
+	if constructor == bySlot {
+		publish = "SPUBLISH"
+	}
+	got, _ := s.MustDo(publish, channel, message).(int64)
+	return got
 }
 
 // Queues returns the number of waiters for the job on each server.

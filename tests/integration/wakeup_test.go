@@ -23,9 +23,9 @@ import (
 // managerID returns the id under which the servers wake a Manager. Only this one Manager may be subscribed.
 func managerID(t *testing.T, servers []*redistest.Server) string {
 	t.Helper()
-	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", wakeChannel("*")).([]any)
+	channels := testkit.WakeChannels(servers[0])
 	require.Len(t, channels, 1)
-	return strings.TrimPrefix(channels[0].(string), wakeChannel(""))
+	return strings.TrimPrefix(channels[0], wakeChannel(""))
 }
 
 // issued is the number of the ticket that testkit.Queueing's caller got under contention. That caller has gone.
@@ -58,14 +58,14 @@ func TestNoPublishedMessageEndsALease(t *testing.T) {
 		for _, whose := range []string{mine.Owner(), theirs.Owner(), id + mine.Owner()[16:], id + theirs.Owner()[16:], ticket, strings.Repeat("0", 32)} {
 			for _, key := range []string{testkit.Prefix + "mine", testkit.Prefix + "theirs", "mine", "", "quorumlock:", markerKey} {
 				for _, s := range servers {
-					assert.Equal(t, int64(1), s.MustDo("PUBLISH", wakeChannel(id), kind+whose+key))
+					assert.Equal(t, int64(1), testkit.Publish(s, wakeChannel(id), kind+whose+key))
 					published++
 				}
 			}
 		}
 	}
 	for _, junk := range []string{"", "k", "r" + ticket, strings.Repeat("r", 1<<16)} {
-		servers[0].MustDo("PUBLISH", wakeChannel(id), junk)
+		testkit.Publish(servers[0], wakeChannel(id), junk)
 	}
 	time.Sleep(200 * time.Millisecond) // time for the Manager to handle them
 	assert.Equal(t, before, values(servers, "mine", "theirs"), "after %d messages", published)
@@ -97,7 +97,7 @@ func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
 		"r" + foreign + testkit.Prefix + "job", "r" + unused + "other:job", "r" + never + testkit.Prefix + "never",
 		"r" + unused + testkit.Prefix + long, "r" + unused + testkit.Prefix + "last",
 	} {
-		server.MustDo("PUBLISH", wakeChannel(id), message)
+		testkit.Publish(server, wakeChannel(id), message)
 	}
 	testkit.Eventually(t, "the last message, which is valid, has its effect", func() bool { return server.MustDo("EXISTS", testkit.Prefix+"last") == int64(0) })
 	assert.EqualValues(t, 1, server.MustDo("ZCARD", testkit.QueueKey("job")), "another Manager's ticket")
@@ -118,7 +118,7 @@ func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
 	unused, next := id+issued, id+"0000000000000002"
 	server.MustDo("SET", testkit.Prefix+"job", unused+" w ", "PX", "600000")
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", next+"999")
-	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+testkit.Prefix+"job")
+	testkit.Publish(server, wakeChannel(id), "r"+unused+testkit.Prefix+"job")
 	testkit.Eventually(t, "both are passed on", func() bool {
 		return server.MustDo("EXISTS", testkit.Prefix+"job", testkit.QueueKey("job")) == int64(0)
 	})
@@ -153,7 +153,7 @@ func TestAFloodOfMessagesCausesOneRequestAtATime(t *testing.T) {
 	}, 200*time.Millisecond)
 	const messages = 300
 	for range messages {
-		servers[2].MustDo("PUBLISH", wakeChannel(id), "r"+ticket[:32]+testkit.Prefix+"job")
+		testkit.Publish(servers[2], wakeChannel(id), "r"+ticket[:32]+testkit.Prefix+"job")
 	}
 	testkit.Eventually(t, "the messages are handled", func() bool { return requests.Load() > 0 })
 	time.Sleep(time.Second)
