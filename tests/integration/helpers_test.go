@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestMain(m *testing.M) { testkit.RunWaiting(m) }
@@ -87,6 +89,7 @@ var (
 	hintKey      = testkit.Prefix + "\xffh"
 	markerKey    = testkit.Prefix + "\xffg"
 	listsKey     = testkit.Prefix + "\xffl"
+	slotsKey     = wire.SlotsKey("") // the end of such a key
 )
 
 // keysBut returns the keys of the servers that contain none of these texts. It omits announcements of node lists, which
@@ -102,7 +105,18 @@ func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []strin
 // for a minute.
 func clean(t *testing.T, servers []*redistest.Server) {
 	t.Helper()
-	testkit.Eventually(t, "clean", func() bool {
-		return len(keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey, "\xffp\xfft")) == 0
-	})
+	left := func(s *redistest.Server) []string {
+		return keysBut(t, []*redistest.Server{s}, registersKey, baseKey, hintKey, markerKey, listsKey, slotsKey)
+	}
+	if assert.Eventually(t, func() bool {
+		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return len(left(s)) > 0 })
+	}, time.Minute, 5*time.Millisecond) {
+		return
+	}
+	for i, s := range servers {
+		for _, key := range left(s) {
+			t.Errorf("server %d still has %q, a %v that ends in %v ms", i, key, s.MustDo("TYPE", key), s.MustDo("PTTL", key))
+		}
+	}
+	t.FailNow()
 }
