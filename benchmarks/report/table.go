@@ -173,7 +173,10 @@ func (s *Section) growth(b *strings.Builder) {
 			for i, row := range p.rows {
 				medians[i] = Number(row.Median(key), s.column(key).Digits)
 			}
-			fmt.Fprintf(b, " %s |", strings.Join(slices.Compact(medians), "; "))
+			if !slices.ContainsFunc(medians, func(m string) bool { return m != "–" }) {
+				medians = medians[:1] // none was measured
+			}
+			fmt.Fprintf(b, " %s |", strings.Join(medians, "; "))
 		}
 		b.WriteByte('\n')
 	}
