@@ -249,9 +249,9 @@ func restores(r *rig) {
 	reads(r, bob)
 	r.admin("DEL", r.lock)
 	r.known = ""
-	r.one(share(r, alice).with(argTTL, "60000"))
+	r.one(share(r, alice).with(argTTL, "600000"))
 	assert.Equal(r, int64(1), r.one(restore(r, bob)))
-	assert.GreaterOrEqual(r, r.pttl(wire.ReadersKey(r.lock)), int64(60_000), "one that lasts longer stays")
+	assert.GreaterOrEqual(r, r.pttl(wire.ReadersKey(r.lock)), int64(600_000), "one that lasts longer stays")
 }
 
 func aligns(r *rig) {
