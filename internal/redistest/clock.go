@@ -92,7 +92,7 @@ func (c *wallClock) environment() []string {
 }
 
 // StepClock steps the wall clock of a server started with Options.Clock by d, forward or
-// back. The server notices the step at its next command. Its monotonic clock does not
+// back. The server notices the step at its next reading, Valkey 9 up to 5 ms later. Its monotonic clock does not
 // step. Steps add up, and a restart does not undo them: they belong to the host.
 func (s *Server) StepClock(d time.Duration) {
 	s.tb.Helper()
@@ -102,7 +102,6 @@ func (s *Server) StepClock(d time.Duration) {
 		s.tb.Fatalf("redistest: step the clock of %s: it was not started with Options.Clock, or its test is over", s.Addr())
 	}
 	s.clock.offset.Add(int64(d))
-	time.Sleep(10 * time.Millisecond) // Valkey 9 reads its wall clock each 5 ms: TIME and the ends of keys are late together
 }
 
 // dropClock unmaps the clock's file at the end of the test.
