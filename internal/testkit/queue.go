@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Queueing returns a Manager that queues its callers: it has met contention.
@@ -20,8 +21,8 @@ func Queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manag
 	return m, servers
 }
 
-// QueueKey is the key of the waiters for a name, as in docs/reference.md.
-func QueueKey(name string) string { return Prefix + name + "\xffq" }
+// QueueKey is the key of the waiters for a name.
+func QueueKey(name string) string { return wire.QueueKey(Prefix + name) }
 
 // Lazily returns an option with which waiters poll so seldom that only a wake-up lets
 // them finish in time.
@@ -69,7 +70,7 @@ func WakeChannels(s *redistest.Server) (channels []string) {
 	if constructor == bySlot {
 		list = "SHARDCHANNELS"
 	}
-	found, _ := s.MustDo("PUBSUB", list, Prefix+"\xffw*").([]any)
+	found, _ := s.MustDo("PUBSUB", list, wire.WakeChannel(Prefix, "*")).([]any)
 	for _, channel := range found {
 		channels = append(channels, channel.(string))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // An attacker with the right to publish sends a Manager as many messages as possible: of all sizes and kinds, for
@@ -35,11 +36,10 @@ func TestPublishedMessagesCostNoLeaseAndLittleMemory(t *testing.T) {
 	gaveUp := make(chan error, 1)
 	go func() { _, err := m.Acquire(waiting, "others"); gaveUp <- err }()
 	patiently(t, "it waits", func() bool { return servers[0].MustDo("ZCARD", testkit.QueueKey("others")) == int64(1) })
-	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", config.DefaultPrefix+"\xffw*").([]any)
-	for _, channel := range channels { // the channel of m, which has a ticket
-		id := strings.TrimPrefix(channel.(string), config.DefaultPrefix+"\xffw")
+	for _, channel := range testkit.WakeChannels(servers[0]) { // the channel of m, which has a ticket
+		id := strings.TrimPrefix(channel, wire.WakeChannel(testkit.Prefix, ""))
 		if ticket := servers[0].MustDo("ZRANGE", testkit.QueueKey("others"), "0", "0").([]any)[0].(string); strings.HasPrefix(ticket, id) {
-			h := hostile{channel: channel.(string), id: id, ticket: ticket[:32]}
+			h := hostile{channel: channel, id: id, ticket: ticket[:32]}
 			h.flood(t, r, servers, "all kinds and sizes", count(1_000_000, 30_000), h.any)
 			h.flood(t, r, servers, "names of 60 kB for tickets never issued", count(50_000, 20_000), h.long)
 		}

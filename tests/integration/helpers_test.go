@@ -84,12 +84,11 @@ func open(tb testing.TB, nodes []rueidis.ClientOption, opts ...quorumlock.Option
 }
 
 var (
-	registersKey = testkit.Prefix + "\xffr"
-	baseKey      = testkit.Prefix + "\xffb"
-	hintKey      = testkit.Prefix + "\xffh"
-	markerKey    = testkit.Prefix + "\xffg"
-	listsKey     = testkit.Prefix + "\xffl"
-	slotsKey     = wire.SlotsKey("") // the end of such a key
+	registersKey = wire.RegistersKey(testkit.Prefix)
+	baseKey      = wire.BaseKey(testkit.Prefix)
+	hintKey      = wire.HintKey(testkit.Prefix)
+	markerKey    = wire.GuardKey(testkit.Prefix)
+	listsKey     = wire.ListsKey(testkit.Prefix)
 )
 
 // keysBut returns the keys of the servers that contain none of these texts. It omits announcements of node lists, which
@@ -97,24 +96,25 @@ var (
 func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []string {
 	t.Helper()
 	return slices.DeleteFunc(testkit.Keys(t, servers), func(key string) bool {
-		return strings.HasSuffix(key, "\xffu") || slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(key, text) })
+		return key == wire.InUseKey(testkit.Prefix) || slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(key, text) })
 	})
 }
 
-// clean waits until no lock, queue or right is left on the servers. The index of the slots is a hint that lives
-// for a minute.
+// ofLeases returns the locks, queues and rights on the servers. The index of the slots is a hint that lives for a
+// minute.
+func ofLeases(t *testing.T, servers ...*redistest.Server) []string {
+	t.Helper()
+	return keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey, wire.SlotsKey(""))
+}
+
+// clean waits until no lock, queue or right is left on the servers.
 func clean(t *testing.T, servers []*redistest.Server) {
 	t.Helper()
-	left := func(s *redistest.Server) []string {
-		return keysBut(t, []*redistest.Server{s}, registersKey, baseKey, hintKey, markerKey, listsKey, slotsKey)
-	}
-	if assert.Eventually(t, func() bool {
-		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return len(left(s)) > 0 })
-	}, time.Minute, 5*time.Millisecond) {
+	if assert.Eventually(t, func() bool { return len(ofLeases(t, servers...)) == 0 }, time.Minute, 5*time.Millisecond) {
 		return
 	}
 	for i, s := range servers {
-		for _, key := range left(s) {
+		for _, key := range ofLeases(t, s) {
 			t.Errorf("server %d still has %q, a %v that ends in %v ms", i, key, s.MustDo("TYPE", key), s.MustDo("PTTL", key))
 		}
 	}

@@ -183,7 +183,7 @@ func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 func left(t *testing.T, servers []*redistest.Server) (keys []string) {
 	t.Helper()
 	for range 100 { // 10 s, much less than the TTL
-		if keys = keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey, slotsKey); len(keys) == 0 {
+		if keys = ofLeases(t, servers...); len(keys) == 0 {
 			return nil
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A published message is a hint: it can never end a lease, and an unused ticket costs little.
@@ -31,7 +32,7 @@ func managerID(t *testing.T, servers []*redistest.Server) string {
 // issued is the number of the ticket that testkit.Queueing's caller got under contention. That caller has gone.
 const issued = "0000000000000001"
 
-func wakeChannel(manager string) string { return testkit.Prefix + "\xffw" + manager }
+func wakeChannel(manager string) string { return wire.WakeChannel(testkit.Prefix, manager) }
 
 // A message may name the owner of a lock as the ticket. If the Manager passed that on, the
 // owner's lock would be deleted, and granted to another client under the same token.
