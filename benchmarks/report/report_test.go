@@ -69,6 +69,10 @@ func TestEachNumberThatGrowsHasALine(t *testing.T) {
 	s.Chart, s.Lines, s.Rows = "", []string{"ops"}, append(s.Rows[:1:1], s.Rows[2], s.Rows[2])
 	s.Rows[2].Case = "N=5"
 	assert.Contains(t, s.Markdown("charts"), "| what grows | ops/s |\n|---|---|\n| N=: 1; 3; 5 | 22,000; 2,000; 2,000 |\n")
+	for i := range s.Rows {
+		s.Rows[i].Values = nil
+	}
+	assert.Contains(t, s.Markdown("charts"), "| N=: 1; 3; 5 | – |\n", "none was measured")
 }
 
 func TestSectionsShareTheLinesAboutTheirRun(t *testing.T) {
