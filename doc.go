@@ -21,9 +21,13 @@
 //   - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
 //   - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
 //     held names. Package [web] serves all of it as a page.
+//   - [Lease.Renew] extends a lease at once, also by another TTL. [Lease.Detach] hands it to another process.
 //   - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
-//     [Manager.Revoke] takes it away. [Lease.Detach] hands it to another process.
+//     [Manager.Revoke] takes it away.
+//   - [NewCluster] spreads the names over a whole Redis Cluster.
 //   - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
+//
+// Adapters for go-redis and others are separate modules.
 //
 // # What it promises
 //
@@ -67,14 +71,11 @@
 // Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the answers of
 // the nodes, which may turn Err into a loss.
 //
-// A closed channel is always ready: a loop that reads Renewed or AtRisk also needs a case for Lost or
-// Done that leaves the loop, as the example of [Lease.Lost] has.
-//
 // # When a lease ends
 //
 // A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
 // 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining]
-// counts down to the end. The Manager reports a loss 25 ms earlier, and sooner on a busy machine.
+// counts down to the end. The Manager reports a loss up to 25 ms earlier, sooner on a busy machine.
 //
 // The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff.
 // A node that has lost the key gets it back while the lease is valid.

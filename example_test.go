@@ -27,7 +27,7 @@ func ExampleManager_Do() {
 		return closeMonth(ctx, l.Token())
 	})
 	if errors.Is(err, quorumlock.ErrLost) {
-		log.Print("somebody else may have taken over: ", err)
+		log.Print("another client may have taken over: ", err)
 	}
 }
 
@@ -119,6 +119,15 @@ func ExampleManager_TryAcquire() {
 		fmt.Println("too few nodes:", err)
 	case err == nil:
 		defer func() { _ = lease.Release(ctx) }()
+	}
+}
+
+// From this renewal on the lease lives five minutes at a time, as after Refresh of redislock.
+func ExampleLease_Renew() {
+	ctx := context.Background()
+	var lease *quorumlock.Lease // from Acquire
+	if err := lease.Renew(ctx, quorumlock.WithTTL(5*time.Minute)); err != nil {
+		log.Print(err) // lost, or it keeps the TTL that it had: lease.Valid tells
 	}
 }
 

@@ -13,26 +13,27 @@ import (
 )
 
 func main() {
-	ctx := context.Background()
-	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // in production three, with WithRestartGuard
-	if err != nil {
+	if err := run(context.Background()); err != nil {
 		log.Fatal(err)
-	}
-	defer m.Close(context.Background())
-
-	err = m.Do(ctx, "reports/daily", func(ctx context.Context, lease *quorumlock.Lease) error {
-		fmt.Println("building the report under token", lease.Token())
-		return build(ctx) // ctx ends if the lock is lost
-	})
-	if err != nil {
-		log.Println("not done:", err)
-		return
 	}
 	fmt.Println("released")
 }
 
-// build is the work. It stops early if its context ends.
-func build(ctx context.Context) error {
+func run(ctx context.Context) error {
+	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // production: three, with WithRestartGuard
+	if err != nil {
+		return err
+	}
+	defer m.Close(context.Background())
+
+	return m.Do(ctx, "account/17", func(ctx context.Context, lease *quorumlock.Lease) error {
+		fmt.Println("charging account 17 with token", lease.Token())
+		return charge(ctx) // ctx ends if the lock is lost
+	})
+}
+
+// charge is the work. It stops early if its context ends.
+func charge(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
