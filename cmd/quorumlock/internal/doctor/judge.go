@@ -270,7 +270,7 @@ func (j *judge) guard(i int, n Node) {
 			n.Marker, given), "start the clients and wait")
 	default:
 		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the other clients of this node use a restart guard of %v, and this one %v, so the node grants it no locks", n.Marker, given),
-			"give all clients the same time, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#change-maxttl")
+			fmt.Sprintf("give --restart-guard %v; to change it for all clients, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#change-maxttl", n.Marker))
 	}
 }
 
