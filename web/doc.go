@@ -10,9 +10,9 @@
 // # What it costs
 //
 // Nodes, leases and events come from memory. A name that is looked at costs each node one read a second, and a name
-// with n permits n reads in one script call, of 64 permits at most; a list costs what [quorumlock.Manager.List] does when
-// someone asks for it, every 15 s while it is shown, and less often if the scan took more than 1.5 s: at most a tenth
-// of the time. All viewers share these. A hidden tab asks for nothing.
+// with n permits n reads; a list costs what [quorumlock.Manager.List] does when someone asks for it, every 15 s while
+// it is shown, and less often if the scan took more than 1.5 s: at most a tenth of the time. All viewers share these. A
+// hidden tab asks for nothing.
 //
 // # What it keeps
 //

@@ -11,10 +11,11 @@ import (
 
 // This file has the page's views of one name, and of the names of a prefix.
 
-// Bounds of the requests to the nodes.
+// Bounds of the requests to the nodes, and of the rows.
 const (
-	mostPermits = 64  // permits of a name that are looked at
-	mostListed  = 200 // names of a prefix
+	mostPermits = 1024 // of a name, as Permits allows
+	mostHolders = 64   // rows of permits
+	mostListed  = 200  // names of a prefix
 )
 
 // nameView is the page's view of a name that someone looks at.
@@ -30,7 +31,7 @@ type nameView struct {
 	Queue   []waiterRow `json:"queue"` // the first of them
 	Fence   string      `json:"fence"`
 	Holders []holderRow `json:"holders"`
-	More    int         `json:"more"` // readers that are not among the holders
+	More    int         `json:"more"` // holders without a row
 	Slots   int         `json:"slots"`
 	Nodes   []answerRow `json:"nodes"`
 }
@@ -81,7 +82,10 @@ func ofName(name string, permits int, s *quorumlock.Status, err error, leases []
 	if s.Slots != nil {
 		for i := range s.Slots {
 			if slot := &s.Slots[i]; slot.Held {
-				held++
+				if held++; held > mostHolders {
+					v.More++
+					continue
+				}
 				v.Holders = append(v.Holders, holderOf(&slot.Holder, slot, strconv.Itoa(i), link, now))
 			}
 		}

@@ -3,7 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -68,10 +67,9 @@ func subjectOf(r *http.Request) (s subject, err error) {
 	q := r.URL.Query()
 	s.name = q.Get("name")
 	if text := q.Get("permits"); text != "" && s.name != "" {
-		if s.permits, err = strconv.Atoi(text); err != nil || s.permits < 0 {
-			return s, errors.New("permits is not a number of 0 or more")
+		if s.permits, err = strconv.Atoi(text); err != nil || s.permits < 0 || s.permits > mostPermits {
+			return s, fmt.Errorf("permits is not a number of 0 to %d", mostPermits)
 		}
-		s.permits = min(s.permits, mostPermits)
 	}
 	return s, nil
 }

@@ -138,6 +138,18 @@ func TestANameShowsWhoWaitsAndHowLong(t *testing.T) {
 	assert.NotNil(t, ofName("job", 0, &quorumlock.Status{}, nil, nil, "", at).Queue, "JSON for none is []")
 }
 
+func TestAllPermitsAreCountedAndTheFirstHoldersHaveRows(t *testing.T) {
+	now := time.Now()
+	slots := make([]quorumlock.Status, 100)
+	for i := 0; i < 70; i++ {
+		slots[i] = quorumlock.Status{Known: true, Held: true, Holder: quorumlock.Holder{Owner: fmt.Sprintf("owner%d", i), Since: now}}
+	}
+	v := ofName("encode", 100, &quorumlock.Status{Known: true, Held: true, Slots: slots}, nil, nil, "", now)
+	assert.Equal(t, "70 of 100 permits are held.", v.Text)
+	assert.Len(t, v.Holders, mostHolders)
+	assert.Equal(t, 70-mostHolders, v.More)
+}
+
 func TestLossesAreNotPushedOut(t *testing.T) {
 	r := &recent{from: &quorumlock.Subscription{}}
 	at := time.UnixMilli(1_800_000_000_000)

@@ -87,7 +87,7 @@ func TestEachAnswerIsReadOnlyAndKeepsOthersOut(t *testing.T) {
 	first, _ := get(t, http.MethodGet, url+"app.js")
 	again, _ := get(t, http.MethodGet, url+"app.js", "If-None-Match", first.Header.Get("ETag"))
 	assert.Equal(t, http.StatusNotModified, again.StatusCode)
-	for _, bad := range []string{"events?name=a&permits=x", "events?name=a&permits=-1"} {
+	for _, bad := range []string{"events?name=a&permits=x", "events?name=a&permits=-1", "events?name=a&permits=1025"} {
 		answer, _ := get(t, http.MethodGet, url+bad)
 		assert.Equal(t, http.StatusBadRequest, answer.StatusCode, bad)
 	}
@@ -354,7 +354,7 @@ func TestAPageOfPermitsReadersAndANodeThatIsDown(t *testing.T) {
 		return next(t, stream(t, ctx, url+"events?"+query), "name").data
 	}
 	permits := look("name=encode&permits=100")
-	assert.Equal(t, "2 of 64 permits are held.", permits["text"])
+	assert.Equal(t, "2 of 100 permits are held.", permits["text"])
 	assert.Len(t, permits["holders"], 2)
 	readers := look("name=prices")
 	assert.Equal(t, "2 readers hold it together.", readers["text"])

@@ -213,7 +213,7 @@ const showName = (n) => {
   put($('name-error'), n.error);
   $('holders').classList.toggle('plain', n.slots === 0);
   fill($('holders'), n.holders, holderColumns);
-  if (n.more > 0) put($('name-here'), 'And ' + n.more + ' more readers. ' + $('name-here').textContent);
+  if (n.more > 0) put($('name-here'), 'And ' + n.more + ' more. ' + $('name-here').textContent);
   fill($('queue'), n.queue, queueColumns);
   put($('queue-more'), n.queue.length > 0 && n.waiters > n.queue.length ? 'And ' + (n.waiters - n.queue.length) + ' more.' : '');
   fill($('answers'), n.nodes.map((a) => ({ ...a, key: a.number })), answerColumns);
