@@ -125,7 +125,7 @@ differential: deps ## Compare the Lua with the simulation's script on a real ser
 	cd tests/differential && $(GO) test -count=1 -timeout 0 -v -run OfAServer $(TESTFLAGS) . -during $(DURATION) -seed $(SEED)
 
 .PHONY: mutants
-mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
+mutants: deps ## Plant known bugs, one after another; each must be caught, or this fails.
 	$(GO) run ./tests/mutants
 
 # The packages of npm go into a directory that git ignores, without a lock file,
@@ -207,7 +207,7 @@ soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=
 
 CHILDREN ?= 50
 .PHONY: cli-children
-cli-children: deps ## Take the lock away from commands that ignore TERM: all have to be dead before another client has it (CHILDREN=50).
+cli-children: deps ## Take the lock away from commands that ignore TERM: all must be dead before another client has it (CHILDREN=50).
 	cd cmd/quorumlock && QUORUMLOCK_CLI_CHILDREN=$(CHILDREN) $(GO) test -race -count=1 -v -timeout 1h -run '^TestEveryProcess' $(TESTFLAGS) ./internal/cli
 
 .PHONY: stress
@@ -261,7 +261,7 @@ cover: deps ## Measure what the root module's tests cover (cover.out).
 	@$(GO) tool cover -func=cover.out | tail -1
 
 # Those that take -nodes get three throwaway servers; those that do not end by
-# themselves are told to after LIMIT seconds.
+# themselves get SIGINT after LIMIT seconds.
 LIMIT ?= 10
 .PHONY: examples-run
 examples-run: deps ## Run the examples, on throwaway servers where they need some.
@@ -359,7 +359,7 @@ lint: lint-fmt lint-tidy lint-work lint-systems lint-golangci ## Check formattin
 lint-fmt:
 	@bad=$$(gofmt -s -l .); if [ -n "$$bad" ]; then echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; fi
 
-# The systems that README names, beside the one that this runs on. No file is for linux/arm64 alone, so it has its
+# The systems that README names, except the one that this runs on. No file is for linux/arm64 alone, so it has its
 # turn each night.
 SYSTEMS ?= darwin/arm64 windows/amd64
 .PHONY: lint-systems
@@ -369,7 +369,7 @@ lint-systems:
 		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./spread/... ./web ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
 	done
 
-# Outside of the workspace: a module has to be complete by itself. The command's
+# Outside of the workspace: a module must be complete by itself. The command's
 # module has no replace directive, because go install refuses a module that has
 # one: it is checked in a copy of its go.mod that has.
 .PHONY: lint-tidy
@@ -383,7 +383,7 @@ lint-tidy:
 		fi)
 	cd benchmarks && GOWORK=off $(GO) mod tidy -diff -modfile=newest.mod
 
-# All modules have to require the versions that the workspace builds with. Done
+# All modules must require the versions that the workspace builds with. Done
 # in a copy, because go work sync can only write.
 .PHONY: lint-work
 lint-work:

@@ -37,6 +37,7 @@ var patterns = []struct {
 	{regexp.MustCompile(`(?i)\bmeanwhile[.;:)]`), "name the time"},
 	{regexp.MustCompile(`(?i)\bwho(ever|so)\b`), "name the subject"},
 	{regexp.MustCompile(`(?i)\b(is|are|be) told\b`), "say who reports it"},
+	{regexp.MustCompile(`(?i)\b(as (they|it) (have|has)\b[.,;]|stands? still for longer)`), "say it in full"},
 	{regexp.MustCompile(`(?i)\b(in vain|at the most|gives no vote|mend(s|ed)?|comes out|of no grants?|in the form that|says? what shows)\b`), "a plainer word"},
 }
 
@@ -108,15 +109,21 @@ func files(t *testing.T, dir string, see func(path string, set *token.FileSet, f
 }
 
 func TestTheCodeSpeaksPlainly(t *testing.T) {
-	for _, dir := range read {
-		sources(t, dir, func(_ string, set *token.FileSet, file *ast.File) {
+	forTests := regexp.MustCompile(`^internal/(sim|testkit|redistest|wire/conformance)/`)
+	for _, dir := range append(slices.Clone(read), "internal") { // of internal the texts: errors of nodes and lines of the log
+		sources(t, dir, func(path string, set *token.FileSet, file *ast.File) {
 			check := func(at token.Pos, text string) {
+				if forTests.MatchString(filepath.ToSlash(path)) {
+					return
+				}
 				for _, phrase := range translated(text) {
 					t.Errorf("%v: %s", set.Position(at), phrase)
 				}
 			}
-			for _, group := range file.Comments {
-				check(group.Pos(), group.Text())
+			if dir != "internal" {
+				for _, group := range file.Comments {
+					check(group.Pos(), group.Text())
+				}
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
 				if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING && strings.Contains(literal.Value, " ") { // else a value
@@ -149,10 +156,25 @@ func TestTheCommentsInsideSpeakPlainly(t *testing.T) {
 	}
 }
 
+// Scripts, settings and forms, which `make help`, a cluster or a contributor shows.
+func TestSettingsAndScriptsSpeakPlainly(t *testing.T) {
+	margin := regexp.MustCompile(`(?m)^\s*(#|--) ?`)
+	for _, pattern := range []string{"Makefile", ".github/*.yml", ".github/*/*.yml", "examples/*/*.yaml", "docs/grafana/alerts.yaml", "docs/redis.conf", "scripts/*.sh"} {
+		paths, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, paths, pattern)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Empty(t, translated(margin.ReplaceAllString(string(text), "")), path)
+		}
+	}
+}
+
 // pkg.go.dev shows these comments. An example next to a comment has a part of the information.
 func TestDocCommentsAreShort(t *testing.T) {
 	const most, mostWithExample, mostOfThePackage = 120, 200, 1000
-	for _, dir := range []string{".", "election", "spread", "web", "adapters", "quorumlocktest"} {
+	for _, dir := range []string{".", "election", "spread", "web", "adapters", "fence", "quorumlocktest"} {
 		sources(t, dir, func(path string, set *token.FileSet, file *ast.File) {
 			if strings.Contains(path, "internal") {
 				return

@@ -11,7 +11,7 @@
 # process like any other: it sees the files, and gets the signals, of the tests.
 #
 # A server "with RESP2" does not know HELLO, as behind a proxy or before Redis
-# 6. So no client can speak anything else, and none has to be told.
+# 6. So no client can speak anything else, without a setting.
 #
 # From the environment, all optional:
 #   QUORUMLOCK_COMPAT_DIR      where the servers are unpacked, once: delete it for newer ones

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The servers stand still for longer than the first TTL. The lease with the longer TTL outlives this; with the shorter
+// The servers are stopped for longer than the first TTL. The lease with the longer TTL outlives this; with the shorter
 // TTL, another client gets the name long before the first TTL would have expired.
 func TestAnotherTTLHoldsOnTheServers(t *testing.T) {
 	testkit.OnlyAddrs(t, "a server that stands still is a failover there")
