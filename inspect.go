@@ -292,12 +292,11 @@ type LeaseStatus struct {
 }
 
 // Leases returns the leases that this Manager holds, in no order, for a page that people look at.
-// It reads memory, sends no request and never blocks; for 10,000 leases it takes some 10 ms of
-// processor time. Work under a lease calls Lease.Valid instead. It is empty after Close.
+// It reads memory, sends no request and never blocks. Work under a lease calls Lease.Valid instead.
+// It is empty after Close.
 //
 // Wanted counts the callers of this process at once, and others from the first renewal after the
-// first call of Leases. From then on the Manager keeps some 250 bytes more for each lease, with
-// three nodes.
+// first call of Leases. From then on the Manager needs more memory for each lease.
 func (m *Manager) Leases() []LeaseStatus {
 	all := []LeaseStatus{}
 	for _, sh := range m.shards {

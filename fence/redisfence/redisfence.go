@@ -13,9 +13,8 @@
 //	}
 //
 // The data need not be on the nodes that grant the leases; a separate Redis is
-// better. A register has no end of life, and takes about 100 bytes. A Redis that evicts
-// keys, or that loses its newest writes in a failover, can lose registers and then accepts
-// a stale token.
+// better. A register has no end of life. A Redis that evicts keys, or that loses its
+// newest writes in a failover, can lose registers and then accepts a stale token.
 package redisfence
 
 import (

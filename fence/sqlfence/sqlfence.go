@@ -140,18 +140,15 @@ func (f *Fence) DDL() string { return f.ddl }
 
 // Check raises the highest token that resource has seen to token, in the caller's
 // transaction, and returns nil. The same token may be checked any number of
-// times. The caller's writes in tx then count together with it or not at all:
-// when tx is rolled back, the resource has not seen the token.
+// times. When tx is rolled back, the resource has not seen the token.
 //
 // It returns a *StaleError when the resource has seen a larger token: roll back.
 // It returns an *InvalidError for an empty or too long resource, a token below 1
 // or above fence.MaxToken, and a tx of nil. Errors of the database are wrapped:
-// at the isolation levels REPEATABLE READ and SERIALIZABLE PostgreSQL may refuse
-// with SQLSTATE 40001, and SQLite with SQLITE_BUSY, when another holder commits
-// at the same time. Roll back and try the whole transaction again then.
+// PostgreSQL at REPEATABLE READ and above (SQLSTATE 40001), and SQLite (SQLITE_BUSY),
+// may refuse when another holder commits: try the whole transaction again.
 //
-// Check waits for a concurrent transaction on the same resource to end, at most
-// until ctx ends.
+// It waits for a concurrent transaction on the resource, until ctx ends.
 func (f *Fence) Check(ctx context.Context, tx *sql.Tx, resource string, token int64) error {
 	if err := fence.Validate(resource, token); err != nil {
 		return err
