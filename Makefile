@@ -243,6 +243,10 @@ bench-charts: bench-build ## Write docs/benchmarks.md and its charts again from 
 bench-gate: deps bench-build ## Check the goals for speed in a short form, four minutes: one missed by more than a third fails.
 	bin/benchmarks -gate -workloads '$(WORKLOADS)'
 
+.PHONY: bench-cluster
+bench-cluster: deps bench-build ## Compare a client of a whole Redis Cluster with a client of one slot, in turns on the same servers: six minutes.
+	bin/benchmarks -cluster -workloads '$(WORKLOADS)'
+
 .PHONY: vuln
 vuln: ## Look for known weaknesses in what each module compiles (needs the network).
 	$(call each-module,$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...)

@@ -2,7 +2,8 @@
 
 // Benchmarks measures quorumlock against other lock libraries, on redis-server
 // processes that it starts and ends itself: "make bench-peers" in the
-// repository's root. With -gate it checks the goals: "make bench-gate".
+// repository's root. With -gate it checks the goals: "make bench-gate". With
+// -cluster it compares two of its own clients: "make bench-cluster".
 package main
 
 import (
@@ -30,6 +31,12 @@ import (
 const (
 	gateRounds   = 3
 	gateDuration = 500 * time.Millisecond
+)
+
+// The figures of a whole cluster are from these.
+const (
+	clusterTTL    = 12 * time.Second
+	clusterLeases = 100_000
 )
 
 const chartsName = "benchmarks" // the directory of the charts, next to the document
@@ -69,6 +76,7 @@ type settings struct {
 	rounds  int
 	only    *regexp.Regexp // of "workload/case/contestant"
 	gate    bool
+	cluster bool
 	list    bool
 	render  bool
 	docs    string // the directory of benchmarks.md; "" leaves it alone
@@ -84,6 +92,7 @@ func parse(args []string) (s settings, err error) {
 	flags.DurationVar(&s.options.Duration, "duration", defaults.Duration, "how long one measurement takes")
 	flags.DurationVar(&s.options.TTL, "ttl", defaults.TTL, "TTL of all locks")
 	flags.BoolVar(&s.gate, "gate", false, "check the goals in a short form, and write nothing")
+	flags.BoolVar(&s.cluster, "cluster", false, "compare a client of a whole Redis Cluster with a client of one slot, and write nothing")
 	flags.BoolVar(&s.list, "list", false, "list what would be measured")
 	flags.BoolVar(&s.render, "render", false, "measure nothing: write the document and the charts from the results")
 	flags.StringVar(&s.docs, "docs", "docs", "directory of benchmarks.md; empty writes no document")
@@ -103,8 +112,13 @@ func parse(args []string) (s settings, err error) {
 	case s.rounds < 1, s.options.Duration <= 0, s.options.TTL < time.Second:
 		return s, errors.New("-count must be at least 1, -duration above 0, and -ttl at least 1s")
 	}
+	said := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { said[f.Name] = true })
 	if s.gate {
-		s.gateOnly(flags)
+		s.gateOnly(said)
+	}
+	if s.cluster {
+		s.clusterOnly(said)
 	}
 	if s.results == "" && s.docs != "" {
 		s.results = filepath.Join(s.docs, chartsName, "results.json")
@@ -113,9 +127,7 @@ func parse(args []string) (s settings, err error) {
 }
 
 // gateOnly sets the short form, except for flags that were given.
-func (s *settings) gateOnly(flags *flag.FlagSet) {
-	said := make(map[string]bool)
-	flags.Visit(func(f *flag.Flag) { said[f.Name] = true })
+func (s *settings) gateOnly(said map[string]bool) {
 	if !said["count"] {
 		s.rounds = gateRounds
 	}
@@ -124,6 +136,20 @@ func (s *settings) gateOnly(flags *flag.FlagSet) {
 	}
 	s.options.Leases = []int{goals.ClosedLeases, goals.WatchedLeases}
 	s.docs = "" // figures of so short a run are not for documents
+}
+
+// clusterOnly sets the conditions of a whole cluster's figures, except for flags that were given.
+func (s *settings) clusterOnly(said map[string]bool) {
+	if !said["count"] {
+		s.rounds = 1 // the clients take turns in it
+	}
+	if !said["ttl"] {
+		s.options.TTL = clusterTTL
+	}
+	if !said["leases"] {
+		s.options.Leases = []int{clusterLeases}
+	}
+	s.docs = ""
 }
 
 func joinInts(numbers []int) string {

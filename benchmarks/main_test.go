@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/benchmarks/report"
+	"github.com/quorumlock/quorumlock/benchmarks/workload"
+	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
 // mainVariable makes the test binary the program itself.
@@ -46,6 +49,17 @@ func TestTheKnobsAreChecked(t *testing.T) {
 	assert.Equal(t, []int{10, 20}, s.options.Leases)
 	assert.Empty(t, s.results, "without documents nothing is written")
 	assert.Equal(t, "make bench-peers COUNT=2 DURATION=2s LEASES=10,20 WORKLOADS='latency'", s.command())
+
+	s, err = parse([]string{"-cluster"})
+	require.NoError(t, err)
+	assert.Empty(t, s.results, "figures of two own clients are not for the document")
+	assert.Equal(t, 12*time.Second, s.options.TTL)
+	assert.Equal(t, []int{100_000}, s.options.Leases)
+	assert.Equal(t, 1, s.rounds)
+	s, err = parse([]string{"-cluster", "-ttl", "20s", "-leases", "10", "-count", "2"})
+	require.NoError(t, err)
+	assert.Equal(t, "make bench-peers COUNT=2 DURATION=2s LEASES=10", s.command())
+	assert.Equal(t, 20*time.Second, s.options.TTL)
 
 	for _, bad := range [][]string{
 		{"-count", "0"}, {"-duration", "0s"}, {"-ttl", "10ms"}, {"-leases", ""}, {"-leases", "5,0"}, {"-workloads", "("}, {"latency"},
@@ -181,6 +195,48 @@ func TestAnInterruptedRunLeavesNoServer(t *testing.T) {
 				assert.Contains(t, said.String(), "interrupted")
 			}
 		})
+	}
+}
+
+// Otherwise the client's process would carry what the servers say to each other, and its CPU would be in the figures.
+func TestTheServersOfAClusterHaveNoProxiesBetweenThem(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a cluster")
+	}
+	servers := start(t, &workload.Case{Cluster: true})
+	addrs := redistest.Addrs(servers)
+	slices.Sort(addrs)
+	for _, s := range servers {
+		require.Eventually(t, func() bool {
+			var known []string
+			for line := range strings.Lines(s.MustDo("CLUSTER", "NODES").(string)) {
+				addr, _, _ := strings.Cut(strings.Fields(line)[1], "@")
+				known = append(known, addr)
+			}
+			slices.Sort(known)
+			return slices.Equal(known, addrs)
+		}, 20*time.Second, 20*time.Millisecond)
+	}
+}
+
+func TestAWholeClusterIsComparedWithOneSlotOnRealServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts clusters")
+	}
+	s, err := parse([]string{"-cluster", "-duration", "60ms", "-ttl", "1s", "-leases", "40", "-workloads", " 8 callers| 40 leases|heap"})
+	require.NoError(t, err)
+	sections, err := runPlan(t.Context(), &s, newPlan(&s))
+	require.NoError(t, err)
+	require.Len(t, sections, 1)
+	require.Len(t, sections[0].Rows, 3)
+	for _, row := range sections[0].Rows {
+		require.Empty(t, row.Errors, row.Case)
+		for _, column := range sections[0].Columns {
+			if column.Key != "servers" || !strings.HasPrefix(row.Case, "heap") {
+				assert.Contains(t, row.Values, column.Key, row.Case)
+			}
+		}
+		assert.Greater(t, row.Median("whole"), row.Median("slot"), "%s: sixteen buckets need more than one", row.Case)
 	}
 }
 

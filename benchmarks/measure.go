@@ -91,7 +91,7 @@ func (q *question) answer(ctx context.Context, h *host) (a answer, err error) {
 			return a, fmt.Errorf("pin to one core: %w", err)
 		}
 	}
-	servers := redistest.Start(h, c.Nodes)
+	servers := start(h, &c)
 	values, err := c.Measure(workload.NewBench(ctx, q.Options, servers, contestant))
 	if err != nil {
 		return a, err
@@ -102,6 +102,21 @@ func (q *question) answer(ctx context.Context, h *host) (a answer, err error) {
 		}
 	}
 	return answer{Values: values, Redis: workload.ServerVersion(servers[0])}, nil
+}
+
+// start starts the servers of a case.
+func start(tb testing.TB, c *workload.Case) []*redistest.Server {
+	tb.Helper()
+	if !c.Cluster {
+		return redistest.Start(tb, c.Nodes)
+	}
+	// 0 is a server's own port. Otherwise all that servers say to each other would pass through proxies in this process,
+	// whose CPU is measured.
+	return redistest.StartCluster(tb, redistest.ClusterOptions{Args: []string{
+		"--cluster-announce-port", "0", "--cluster-announce-bus-port", "0", "--replica-announce-port", "0",
+		"--protected-mode", "no", // each server dials from an address of its own
+		"--cluster-require-full-coverage", "no",
+	}}).Servers()
 }
 
 // A host stands in for the test that package redistest wants. When it is closed, the servers end and their directories
@@ -120,6 +135,9 @@ func (f *hostFailure) Error() string { return f.text }
 
 // Helper implements testing.TB.
 func (h *host) Helper() {}
+
+// Failed implements testing.TB: logs of servers are not shown.
+func (h *host) Failed() bool { return false }
 
 // Cleanup implements testing.TB.
 func (h *host) Cleanup(f func()) {

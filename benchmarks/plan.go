@@ -41,8 +41,12 @@ func (j job) once() bool { return j.workload.Name == "watchdog" || j.workload.Na
 // take turns.
 func newPlan(s *settings) []job {
 	needs := goals.Needs(goals.All())
+	workloads := workload.All(s.options)
+	if s.cluster {
+		workloads = []workload.Workload{workload.Cluster(s.options)}
+	}
 	var plan []job
-	for _, w := range workload.All(s.options) {
+	for _, w := range workloads {
 		for _, c := range w.Cases {
 			for _, contestant := range c.Contestants {
 				j := job{workload: &w, name: c.Name, contestant: contestant}

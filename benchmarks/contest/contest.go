@@ -82,6 +82,8 @@ const (
 	Unpassed       = "quorumlock, one by one" // the nodes make each grant, none is passed on in the process
 	Readers        = "quorumlock, readers of one name"
 	Permits        = "quorumlock, 4 permits"
+	NewCluster     = "quorumlock, NewCluster"  // of a Redis Cluster, like the next one
+	ClusterSlot    = "quorumlock, ClusterSlot" // one of its slots
 	RedsyncGoredis = "redsync/goredis"
 	RedsyncRueidis = "redsync/rueidis"
 	Redislock      = "redislock"
@@ -98,6 +100,8 @@ func All() []Contestant {
 		{Name: Unpassed, ByName: true, Connect: connectQuorumlock(quorumlock.WithMaxHold(time.Hour))},
 		{Name: Permits, ByName: true, Connect: connectPermits},
 		{Name: Readers, ByName: true, Connect: connectReaders},
+		{Name: NewCluster, ByName: true, Connect: connectNewCluster},
+		{Name: ClusterSlot, ByName: true, Connect: connectClusterSlot},
 		{Name: RedsyncGoredis, Peer: true, Connect: connectRedsyncGoredis},
 		{Name: RedsyncRueidis, Peer: true, Connect: connectRedsyncRueidis},
 		{Name: Redislock, Peer: true, MaxNodes: 1, Connect: connectRedislock},

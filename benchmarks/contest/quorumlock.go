@@ -3,6 +3,9 @@ package contest
 import (
 	"context"
 	"slices"
+	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -79,6 +82,37 @@ func (c readersClient) Lock(ctx context.Context, _ string) (Held, error) {
 		return nil, err
 	}
 	return lease, nil
+}
+
+// How clients use a Redis Cluster, as docs/cluster.md advises.
+const (
+	slotTag        = "{benchmarks}"
+	failoverWindow = 2 * time.Second
+	seeds          = 5 // of the addresses, masters first
+)
+
+// onCluster returns the options that every client of a Redis Cluster needs.
+func onCluster(s Settings) []quorumlock.Option {
+	return []quorumlock.Option{
+		quorumlock.WithTTL(s.TTL), quorumlock.WithFailover(failoverWindow), quorumlock.WithRestartGuard(s.TTL + failoverWindow),
+	}
+}
+
+func connectNewCluster(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	manager, err := quorumlock.NewCluster(ctx, rueidis.ClientOption{InitAddress: addrs[:seeds]}, onCluster(s)...)
+	if err != nil {
+		return nil, err
+	}
+	return quorumlockClient{manager}, nil
+}
+
+func connectClusterSlot(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	slot := []rueidis.ClientOption{quorumlock.ClusterSlot(slotTag, addrs[:seeds]...)}
+	manager, err := quorumlock.New(ctx, slot, append(onCluster(s), quorumlock.WithPrefix(slotTag+":"))...)
+	if err != nil {
+		return nil, err
+	}
+	return quorumlockClient{manager}, nil
 }
 
 type quorumlockKept struct{ *quorumlock.Lease }

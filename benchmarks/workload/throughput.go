@@ -69,6 +69,11 @@ func (b *Bench) saturate(callers int) (span, error) {
 	if err != nil {
 		return span{}, err
 	}
+	return b.saturateWith(client, callers)
+}
+
+// saturateWith is saturate by a client that exists.
+func (b *Bench) saturateWith(client contest.Client, callers int) (span, error) {
 	names := make([]string, callers)
 	for i := range names {
 		names[i] = "throughput-" + strconv.Itoa(i)

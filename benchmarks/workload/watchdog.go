@@ -95,18 +95,22 @@ func (b *Bench) watch(leases int) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	lost := 0
-	for _, k := range kept {
-		if k.Lost() {
-			lost++
-		}
-	}
 	u := after.since(before)
 	return Values{
-		"lost": float64(lost), "bytes": perLease, "goroutines": float64(goroutines), "taking": took.Seconds(),
+		"lost": lost(kept), "bytes": perLease, "goroutines": float64(goroutines), "taking": took.Seconds(),
 		"client": percentOfCore(u.client, u.elapsed), "servers": percentOfCore(u.servers, u.elapsed),
 		"scripts": u.scripts / u.elapsed.Seconds(),
 	}, nil
+}
+
+// lost returns how many leases another client may have by now.
+func lost(kept []contest.Kept) (n float64) {
+	for _, k := range kept {
+		if k.Lost() {
+			n++
+		}
+	}
+	return n
 }
 
 // keepAll takes many leases.
@@ -143,12 +147,17 @@ func leaseName(leases, i int) string { return "lease-" + strconv.Itoa(leases) + 
 
 // inUse returns the bytes of heap and stacks that are in use.
 func inUse() float64 {
+	m := collected()
+	return float64(m.HeapAlloc + m.StackInuse)
+}
+
+// collected returns the memory after a garbage collection.
+func collected() (m runtime.MemStats) {
 	for range 2 { // a second time for what finalizers release
 		runtime.GC()
 	}
-	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc + m.StackInuse)
+	return m
 }
 
 // SpinRole is the argument that makes this program compute until its standard

@@ -51,10 +51,11 @@ type Case struct {
 	Nodes       int
 	Contestants []string
 	Pinned      bool // the client and all servers share one core
+	Cluster     bool // the nodes are a Redis Cluster: three masters and a replica of each
 	Measure     func(*Bench) (Values, error)
 }
 
-// All returns the workloads in the order of the tables.
+// All returns the workloads in the order of the tables. Cluster isn't one of them.
 func All(o Options) []Workload {
 	return []Workload{
 		latency(), throughput(), serverCost(o), contention(), managers(), neighbour(),
@@ -64,7 +65,7 @@ func All(o Options) []Workload {
 
 // Find returns a case by the names of its workload and of itself.
 func Find(o Options, workload, name string) (Case, error) {
-	for _, w := range All(o) {
+	for _, w := range append(All(o), Cluster(o)) {
 		if i := slices.IndexFunc(w.Cases, func(c Case) bool { return w.Name == workload && c.Name == name }); i >= 0 {
 			return w.Cases[i], nil
 		}

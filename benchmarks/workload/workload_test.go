@@ -21,7 +21,7 @@ import (
 func TestEveryCaseCanBeFoundAndItsContestantsCanTakePart(t *testing.T) {
 	o := DefaultOptions()
 	names := make(map[string]bool)
-	for _, w := range All(o) {
+	for _, w := range append(All(o), Cluster(o)) {
 		assert.NotEmpty(t, w.Title)
 		assert.NotEmpty(t, w.About)
 		for _, key := range append(w.Lines, w.Chart) {
