@@ -2,9 +2,10 @@
 // locks reach the same servers with the same user, database, TLS and dialer as your data.
 //
 // [Nodes] takes the options of independent servers, [Sentinel] the options of a failover
-// client, and [ClusterSlot] the options of a cluster. The Manager makes connections of its own, one to
-// each node, and a second one as soon as one of its callers must wait: with three nodes 3, then
-// 6. Your client keeps its own, and its pool is not touched.
+// client, [ClusterSlot] and [Cluster] the options of a cluster. The Manager makes connections of its
+// own, one to each node, and a second one as soon as one of its callers must wait: with three nodes
+// 3, then 6. With [Cluster] the nodes are the masters. Your client keeps its own, and its pool is
+// not touched.
 //
 // What happens to each field of redis.Options, redis.FailoverOptions and redis.ClusterOptions:
 //

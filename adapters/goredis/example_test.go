@@ -58,6 +58,18 @@ func ExampleClusterSlot() {
 	log.Print(m, err)
 }
 
+// The names are spread over all masters of a Redis Cluster.
+func ExampleCluster() {
+	options := &redis.ClusterOptions{Addrs: []string{"10.0.2.1:6379", "10.0.2.2:6379", "10.0.2.3:6379", "10.0.2.4:6379", "10.0.2.5:6379"}}
+	cluster, err := goredis.Cluster(options)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := quorumlock.NewCluster(context.Background(), cluster,
+		quorumlock.WithFailover(5*time.Second), quorumlock.WithRestartGuard(15*time.Second))
+	log.Print(m, err)
+}
+
 // A provider of tokens that change, such as one for Entra ID.
 func ExampleLatest() {
 	options := &redis.Options{Addr: "redis.internal:6379", StreamingCredentialsProvider: fixed{}}

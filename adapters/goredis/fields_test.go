@@ -48,7 +48,7 @@ func decisions(t *testing.T) map[string]string {
 	return all
 }
 
-// kind is one of the three kinds of options, with values that a node can be made of.
+// kind is one of the functions, with options that a node can be made of.
 type kind struct {
 	options any // a pointer
 	node    func(options any) (rueidis.ClientOption, error)
@@ -56,7 +56,7 @@ type kind struct {
 
 func kinds() map[string]kind {
 	return map[string]kind{
-		"Options": {
+		"Nodes": {
 			&redis.Options{Addr: "a:1", Username: "u", Password: "p"},
 			func(o any) (rueidis.ClientOption, error) {
 				nodes, err := goredis.Nodes(o.(*redis.Options))
@@ -66,15 +66,19 @@ func kinds() map[string]kind {
 				return nodes[0], nil
 			},
 		},
-		"FailoverOptions": {
+		"Sentinel": {
 			&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}, Username: "u", Password: "p", SentinelUsername: "v", SentinelPassword: "q"},
 			func(o any) (rueidis.ClientOption, error) { return goredis.Sentinel(o.(*redis.FailoverOptions)) },
 		},
-		"ClusterOptions": {
+		"ClusterSlot": {
 			&redis.ClusterOptions{Addrs: []string{"a:1"}, Username: "u", Password: "p"},
 			func(o any) (rueidis.ClientOption, error) {
 				return goredis.ClusterSlot("{locks}", o.(*redis.ClusterOptions))
 			},
+		},
+		"Cluster": {
+			&redis.ClusterOptions{Addrs: []string{"a:1"}, Username: "u", Password: "p"},
+			func(o any) (rueidis.ClientOption, error) { return goredis.Cluster(o.(*redis.ClusterOptions)) },
 		},
 	}
 }
@@ -155,7 +159,8 @@ func TestEachFieldOfGoRedisIsUsedRefusedOrWithoutEffectAsTheDocumentationSays(t 
 			case "refused":
 				require.ErrorAs(t, err, &invalid, "%s.%s", name, field.Name)
 				require.ErrorIs(t, err, quorumlock.ErrInvalid)
-				assert.True(t, strings.HasSuffix(invalid.What, name+"."+field.Name), "%s: %v", field.Name, err)
+				of := reflect.TypeOf(k.options).Elem().Name()
+				assert.True(t, strings.HasSuffix(invalid.What, of+"."+field.Name), "%s: %s: %v", name, field.Name, err)
 				assert.NotEmpty(t, invalid.Fix)
 			case "without effect":
 				require.NoError(t, err, "%s.%s", name, field.Name)

@@ -10,9 +10,9 @@ import (
 
 // Latest subscribes to a streaming provider, such as one for tokens of Entra ID or IAM, and
 // returns its newest credentials as a CredentialsProviderContext: for the options that go to
-// Nodes, Sentinel or ClusterSlot, in place of StreamingCredentialsProvider. They are read for each
-// new connection. A server that closes connections whose token has expired gets a new one with
-// the newest token; the leases stay.
+// Nodes, Sentinel, ClusterSlot or Cluster, in place of StreamingCredentialsProvider. They are read
+// for each new connection. A server that closes connections whose token has expired gets a new one
+// with the newest token; the leases stay.
 //
 // If the provider reports an error, the credentials before it stay: the server decides whether they
 // are still good. Call unsubscribe after the Manager is closed. Latest returns the error of the

@@ -3,6 +3,7 @@ package goredis
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -106,6 +107,22 @@ func Sentinel(o *redis.FailoverOptions) (rueidis.ClientOption, error) {
 // It returns a *quorumlock.InvalidError that names the field, for a field that is refused, for
 // Protocols other than 2 and 3, and for nil. quorumlock.New checks the tag and the seeds.
 func ClusterSlot(tag string, o *redis.ClusterOptions) (rueidis.ClientOption, error) {
+	n, err := Cluster(o)
+	if err != nil {
+		return none(err)
+	}
+	n.InitAddress = quorumlock.ClusterSlot(tag, n.InitAddress...).InitAddress
+	return n, nil
+}
+
+// Cluster returns the option for quorumlock.NewCluster, which spreads the names over all masters of a
+// cluster: the settings of a cluster client, whose Addrs are the seeds. NewCluster needs
+// quorumlock.WithRestartGuard and quorumlock.WithFailover. List five seeds, at least three, and
+// the same ones on every client: go-redis asks one of them, and quorumlock a majority. The address
+// of a configuration endpoint is not a seed.
+//
+// It returns the errors of ClusterSlot. quorumlock.NewCluster checks the seeds.
+func Cluster(o *redis.ClusterOptions) (rueidis.ClientOption, error) {
 	const what = "redis.ClusterOptions"
 	if o == nil {
 		return none(invalid(what, "nil", "is not a cluster", "give the options of your client"))
@@ -119,9 +136,9 @@ func ClusterSlot(tag string, o *redis.ClusterOptions) (rueidis.ClientOption, err
 		// NewClusterClient sets it to NewClient, in the options that it is given.
 		return none(refused(what+".NewClient", "a node does not connect through a go-redis client"))
 	case o.ClusterSlots != nil:
-		return none(refused(what+".ClusterSlots", "a majority of the seeds must name the owner of the slot"))
+		return none(refused(what+".ClusterSlots", "a majority of the seeds must name the owner of a slot"))
 	}
-	n := quorumlock.ClusterSlot(tag, o.Addrs...)
+	n := rueidis.ClientOption{InitAddress: slices.Clone(o.Addrs)}
 	c := common{
 		what: what, network: "tcp", clientName: o.ClientName, dialer: o.Dialer, dialTimeout: o.DialTimeout, tls: o.TLSConfig,
 		protocol: o.Protocol, username: o.Username, password: o.Password, onConnect: o.OnConnect != nil,

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/adapters/goredis"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -210,6 +212,35 @@ func TestASlotOfAClusterIsOneNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(1), found)
 	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestTheMastersOfAWholeClusterGetTheSettings(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+	for _, s := range cluster.Servers() {
+		s.MustDo("ACL", "SETUSER", "app", "on", ">word", "~*", "&*", "+@all")
+	}
+	options := &redis.ClusterOptions{Addrs: cluster.Addrs()[:5], Username: "app", Password: "word"}
+	data := redis.NewClusterClient(options)
+	defer func() { require.NoError(t, data.Close()) }()
+	named := *options
+	named.ClientName = "locks"
+	option, err := goredis.Cluster(&named)
+	require.NoError(t, err)
+	m, err := quorumlock.NewCluster(t.Context(), option, guarded()...)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, m.Close(context.Background())) }()
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(m.Nodes(), func(n quorumlock.NodeStatus) bool { return !n.Voting })
+	}, patience, 50*time.Millisecond)
+	for _, s := range cluster.Servers()[:3] {
+		assert.Regexp(t, "name=locks .* user=app ", s.MustDo("CLIENT", "LIST"))
+	}
+	_, err = m.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	found, err := data.Exists(t.Context(), master.BucketTag(master.Bucket("job"))+"quorumlock:job").Result()
+	require.NoError(t, err)
+	require.Equal(t, int64(1), found)
 }
 
 // README and other pages say how many connections a Manager adds (docs_test.go of the root looks there). A
