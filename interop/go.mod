@@ -5,6 +5,7 @@ go 1.25.0
 replace (
 	github.com/quorumlock/quorumlock => ../
 	github.com/quorumlock/quorumlock/adapters/goredis => ../adapters/goredis
+	github.com/quorumlock/quorumlock/quorumlocktest => ../quorumlocktest
 )
 
 require (

@@ -2,7 +2,9 @@ package goredis_test
 
 import (
 	"context"
+	"fmt"
 	"log"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,7 +12,44 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/adapters/goredis"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
+
+// The lock is on the server that has the data, with the dialer of the data's client.
+func Example() {
+	cluster := quorumlocktest.NewCluster(1) // a server inside this process
+	defer cluster.Close()
+	server := cluster.Options()[0]
+	options := &redis.Options{
+		Addr: server.InitAddress[0],
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return server.DialCtxFn(ctx, addr, nil, nil)
+		},
+	}
+	data := redis.NewClient(options)
+	defer func() { _ = data.Close() }()
+
+	ctx := context.Background()
+	nodes, err := goredis.Nodes(options)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m, err := quorumlock.New(ctx, nodes)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = m.Close(ctx) }()
+	err = m.Do(ctx, "report", func(ctx context.Context, _ *quorumlock.Lease) error {
+		fmt.Println("locks here:", data.Exists(ctx, "quorumlock:report").Val())
+		return data.Set(ctx, "report", "done", 0).Err()
+	})
+	fmt.Println(data.Get(ctx, "report").Val(), err)
+	// Output:
+	// locks here: 1
+	// done <nil>
+}
 
 // The server that has the data has the locks as well, with the same user, TLS and database.
 func ExampleNodes() {

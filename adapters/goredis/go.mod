@@ -2,10 +2,14 @@ module github.com/quorumlock/quorumlock/adapters/goredis
 
 go 1.25.0
 
-replace github.com/quorumlock/quorumlock => ../../
+replace (
+	github.com/quorumlock/quorumlock => ../../
+	github.com/quorumlock/quorumlock/quorumlocktest => ../../quorumlocktest
+)
 
 require (
 	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/quorumlocktest v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
@@ -13,9 +17,11 @@ require (
 )
 
 require (
+	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/klauspost/cpuid/v2 v2.3.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.opentelemetry.io/otel v1.46.0 // indirect
 	go.opentelemetry.io/otel/metric v1.46.0 // indirect
 	go.opentelemetry.io/otel/trace v1.46.0 // indirect
