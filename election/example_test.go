@@ -8,7 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 )
 
-// A candidate that works while it leads, and knows who leads otherwise.
+// A candidate that works while it leads, and knows who leads otherwise. Example (Election) of package quorumlocktest
+// runs two candidates with a Preference, without Redis.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

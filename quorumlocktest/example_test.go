@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 	"github.com/quorumlock/quorumlock/web"
 )
@@ -335,6 +337,48 @@ func ExampleNewRedisCluster() {
 	// 16 buckets
 	// held: true by another master: true
 	// <nil>
+}
+
+// A candidate in the region of the data joins, and the leader, which is elsewhere, yields to it: package election.
+func Example_election() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	led := make(chan struct{}, 2) // one for each reign
+	var candidates sync.WaitGroup
+	join := func(region string, preference int) {
+		m, err := quorumlock.New(ctx, cluster.Options())
+		if err != nil {
+			panic(err)
+		}
+		e := election.New(m, election.Config{
+			Name: "reports/leader", Preference: func() int { return preference },
+			TTL: 500 * time.Millisecond, MinReign: 1500 * time.Millisecond, // the defaults are 10 s and 10 min
+			Lead: func(ctx context.Context, _ *quorumlock.Lease) error {
+				fmt.Println(region, "leads")
+				led <- struct{}{}
+				<-ctx.Done()
+				fmt.Println(region, "ends:", context.Cause(ctx))
+				return nil
+			},
+		})
+		candidates.Go(func() {
+			_ = e.Run(ctx)
+			_ = m.Close(context.Background())
+		})
+	}
+	join("far", 1)
+	<-led
+	join("near", 2)
+	<-led
+	stop()
+	candidates.Wait()
+	// Output:
+	// far leads
+	// far ends: election: yielded to a better candidate
+	// near leads
+	// near ends: context canceled
 }
 
 // The page of package web, and the events of its stream about a name. Without a name the stream has only the state.
