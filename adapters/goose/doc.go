@@ -12,6 +12,7 @@
 // Manager.Do around Provider.Up does the same.
 //
 // A process that is stopped for longer than its lease may still send a statement afterwards, as
-// with any lease. A migration that must not run twice has a statement that fails the second time,
-// as CREATE TABLE and ALTER TABLE do, or checks the token of [Lease].
+// with any lease. On MySQL and MariaDB, a statement that runs when the lease is lost continues on
+// the server, and DDL is not rolled back. A migration that must not run twice has a statement that
+// fails the second time, as CREATE TABLE and ALTER TABLE do, or checks the token of [Lease].
 package gooselock

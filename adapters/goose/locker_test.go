@@ -32,7 +32,7 @@ const name = "migrations"
 // TestMain makes this test binary a process that migrates, when a test starts it so.
 func TestMain(m *testing.M) {
 	if database := os.Getenv("GOOSELOCK_DATABASE"); database != "" {
-		if err := migrate(database, strings.Split(os.Getenv("GOOSELOCK_NODES"), ",")); err != nil {
+		if err := migrate(os.Getenv("GOOSELOCK_DRIVER"), database, strings.Split(os.Getenv("GOOSELOCK_NODES"), ",")); err != nil {
 			fmt.Println("failed:", err)
 			os.Exit(1)
 		}
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // migrations take long enough for processes to meet in them.
 func migrations() (fs.FS, goose.ProviderOption) {
 	slow := func(ctx context.Context, db *sql.DB) error {
-		if _, err := db.ExecContext(ctx, "INSERT INTO visits DEFAULT VALUES"); err != nil {
+		if _, err := db.ExecContext(ctx, "INSERT INTO visits VALUES (1)"); err != nil {
 			return err
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -52,21 +52,21 @@ func migrations() (fs.FS, goose.ProviderOption) {
 		return err
 	}
 	files := fstest.MapFS{
-		"1_visits.sql": {Data: []byte("-- +goose Up\nCREATE TABLE visits (id INTEGER PRIMARY KEY);\n")},
+		"1_visits.sql": {Data: []byte("-- +goose Up\nCREATE TABLE visits (id INTEGER);\n")},
 		"3_last.sql":   {Data: []byte("-- +goose Up\nCREATE TABLE last (id INTEGER);\n")},
 	}
 	return files, goose.WithGoMigrations(goose.NewGoMigration(2, &goose.GoFunc{RunDB: slow}, nil))
 }
 
 // migrate runs in a process of its own, and prints how many migrations it has run.
-func migrate(database string, addrs []string) error {
+func migrate(driver, database string, addrs []string) error {
 	ctx := context.Background()
 	m, err := quorumlock.New(ctx, quorumlock.Addrs(addrs...))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = m.Close(ctx) }()
-	db, err := sql.Open("sqlite3", database)
+	db, err := sql.Open(driver, database)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func migrate(database string, addrs []string) error {
 	if os.Getenv("GOOSELOCK_WITHOUT") == "" {
 		options = append(options, goose.WithLocker(locker))
 	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files, options...)
+	provider, err := goose.NewProvider(goose.Dialect(driver), db, files, options...)
 	if err != nil {
 		return err
 	}
@@ -104,11 +104,10 @@ func meet(dir string) error {
 	return errors.New("alone")
 }
 
-// together starts two processes at once, and returns their output.
-func together(t *testing.T, environment ...string) (said []string, failed error) {
+// together starts two processes at once on a database, and returns their output.
+func together(t *testing.T, driver, database string, environment ...string) (said []string, failed error) {
 	t.Helper()
-	database := "file:" + filepath.Join(t.TempDir(), "db") + "?_busy_timeout=60000"
-	environment = append(os.Environ(), append(environment, "GOOSELOCK_DATABASE="+database, "GOOSELOCK_MEET="+t.TempDir())...)
+	environment = append(os.Environ(), append(environment, "GOOSELOCK_DRIVER="+driver, "GOOSELOCK_DATABASE="+database, "GOOSELOCK_MEET="+t.TempDir())...)
 	outputs, processes := make([]strings.Builder, 2), make([]*exec.Cmd, 2)
 	for i := range processes {
 		processes[i] = exec.CommandContext(t.Context(), os.Args[0])
@@ -122,19 +121,41 @@ func together(t *testing.T, environment ...string) (said []string, failed error)
 	return said, failed
 }
 
+// sqlite returns a function for the data source name of a new database.
+func sqlite(t *testing.T) (fresh func() string) {
+	return func() string { return "file:" + filepath.Join(t.TempDir(), "db") + "?_busy_timeout=60000" }
+}
+
 func TestOfTwoProcessesOneMigratesAndTheOtherFindsNothingToDo(t *testing.T) {
 	nodes := "GOOSELOCK_NODES=" + strings.Join(redistest.Addrs(redistest.Start(t, 3)), ",")
-	for range 2 {
-		said, err := together(t, nodes)
-		require.NoError(t, err, "%v", said)
-		assert.ElementsMatch(t, []string{"migrated: 3", "migrated: 0"}, said)
+	for driver, start := range map[string]func(*testing.T) (fresh func() string){"sqlite3": sqlite, "mysql": mariadb} {
+		t.Run(driver, func(t *testing.T) {
+			fresh := start(t)
+			for range 2 {
+				database := fresh()
+				said, err := together(t, driver, database, nodes)
+				require.NoError(t, err, "%v", said)
+				assert.ElementsMatch(t, []string{"migrated: 3", "migrated: 0"}, said)
+				assert.Equal(t, 1, visits(t, driver, database))
+			}
+			for range 10 { // on a busy machine two processes may miss each other
+				if _, err := together(t, driver, fresh(), nodes, "GOOSELOCK_WITHOUT=1"); err != nil {
+					return
+				}
+			}
+			t.Error("without the lock nothing goes wrong either, so this test shows nothing")
+		})
 	}
-	for range 10 { // on a busy machine two processes may miss each other
-		if _, err := together(t, nodes, "GOOSELOCK_WITHOUT=1"); err != nil {
-			return
-		}
-	}
-	t.Error("without the lock nothing goes wrong either, so this test shows nothing")
+}
+
+// visits returns how often the slow migration has run.
+func visits(t *testing.T, driver, database string) (n int) {
+	t.Helper()
+	db, err := sql.Open(driver, database)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM visits").Scan(&n))
+	return n
 }
 
 // open returns a provider with one Go migration, in a transaction, followed by one in SQL.
