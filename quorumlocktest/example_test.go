@@ -354,7 +354,7 @@ func Example_election() {
 		}
 		e := election.New(m, election.Config{
 			Name: "reports/leader", Preference: func() int { return preference },
-			TTL: 500 * time.Millisecond, MinReign: 1500 * time.Millisecond, // the defaults are 10 s and 10 min
+			TTL: 2 * time.Second, MinReign: 6 * time.Second, // the defaults are 10 s and 10 min
 			Lead: func(ctx context.Context, _ *quorumlock.Lease) error {
 				fmt.Println(region, "leads")
 				led <- struct{}{}
