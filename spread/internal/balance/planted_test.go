@@ -21,6 +21,7 @@ func TestThePlantedBugsAreFound(t *testing.T) {
 		{"a name is released before its function has returned", "a fourth joins three", options{releaseEarly: true}},
 		{"a holder consents whoever asks", "a seventh joins six", options{alwaysConsent: true}},
 		{"a holder consents though nobody waits", "an asker is terminated", options{noWaiter: true}},
+		{"an ask has no number", "a list is emptied and filled again", options{noNumber: true}},
 		{"killed members are counted", "one of six is killed", options{ghosts: true}},
 		{"a name is looked at again when its lease is lost", "a loss is ignored", options{endsAtLoss: true}},
 		{"names are taken as soon as the presence is there", "Redis is away for longer than a TTL", rules(func(r *Rules) { r.Settle = 0 })},

@@ -175,6 +175,18 @@ func scenarios() []scenario {
 			}
 			return ""
 		}},
+		{"a list is emptied and filled again", 20, func(w *world) string { // with the text of the former ask on one of two names
+			names := w.group(1, 2)
+			p := w.join("g", longTTL, names)
+			for w.asks == 0 {
+				w.run(10 * time.Millisecond)
+			}
+			w.run(200 * time.Millisecond)
+			p.list(nil)
+			w.run(longTTL)
+			p.list(names)
+			return w.within(names, 0.6, 1)
+		}},
 		{"a fifth of the counts is wrong", 6, func(w *world) string {
 			names := w.group(3, 60)
 			w.opts.wrongView = 0.2
