@@ -15,21 +15,10 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/clustercases"
 )
 
 // The buckets of a cluster share the connections to its masters.
-
-// bucketNames returns a name of each bucket.
-func bucketNames() []string {
-	names := make([]string, 16)
-	for i, missing := 0, len(names); missing > 0; i++ {
-		name := fmt.Sprint("job/", i)
-		if b := 16 * redistest.Slot(name) / 16384; names[b] == "" {
-			names[b], missing = name, missing-1
-		}
-	}
-	return names
-}
 
 // A client has one connection to a master for requests and one for wake-ups (two with RESP2), and one more if the
 // master is a seed.
@@ -48,7 +37,7 @@ func TestAClientOfAClusterHasFewConnectionsToEachMaster(t *testing.T) {
 			}
 			holder := open()
 			var leases []*quorumlock.Lease
-			for _, name := range bucketNames() {
+			for _, name := range clustercases.BucketNames("job/") {
 				l, err := holder.Acquire(background, name)
 				require.NoError(t, err)
 				leases = append(leases, l)
@@ -118,7 +107,7 @@ type load struct {
 }
 
 func startLoad(t *testing.T, managers ...*quorumlock.Manager) *load {
-	l := &load{names: bucketNames(), inside: make([]atomic.Int32, 16), grants: make([]atomic.Int64, 16), stop: make(chan struct{})}
+	l := &load{names: clustercases.BucketNames("job/"), inside: make([]atomic.Int32, 16), grants: make([]atomic.Int64, 16), stop: make(chan struct{})}
 	for i, name := range l.names {
 		held, err := managers[0].Acquire(background, "{"+name+"}held")
 		require.NoError(t, err)

@@ -70,12 +70,12 @@ func released(t *testing.T, l *quorumlock.Lease) {
 	}
 }
 
-// waiters waits until this many callers wait for a name.
-func waiters(t *testing.T, m *quorumlock.Manager, name string, count int) {
+// waited waits until a caller waits for a name.
+func waited(t *testing.T, m *quorumlock.Manager, name string) {
 	t.Helper()
-	eventually(t, strconv.Itoa(count)+" wait for "+name, func() bool {
+	eventually(t, "a caller waits for "+name, func() bool {
 		s, err := m.Inspect(context.Background(), name)
-		return err == nil && s.Waiters == count
+		return err == nil && s.Waiters == 1
 	})
 }
 
@@ -91,6 +91,7 @@ func Use(t *testing.T, c Cluster) {
 		released(t, l)
 	}
 	useKinds(t, m, other)
+	layers(t, m, other)
 }
 
 // spread acquires leases in all buckets.
@@ -149,7 +150,7 @@ func (c Cluster) queue(t *testing.T, m, other *quorumlock.Manager, leases []*quo
 	}
 	buckets := map[int]bool{}
 	for _, l := range leases {
-		waiters(t, m, l.Name(), 1)
+		waited(t, m, l.Name())
 		buckets[master.Bucket(l.Name())] = true
 	}
 	channels := 0
@@ -217,7 +218,7 @@ func Change(t *testing.T, c Cluster) {
 			assert.NoError(t, err, what)
 			waiting <- next
 		}()
-		waiters(t, m, name, 1)
+		waited(t, m, name)
 		change(name, elsewhere)
 		changed := ticks.Steady()
 		require.NotEqual(t, before, c.OwnerOf(name), what)
