@@ -95,6 +95,28 @@ func TestAClientOfAClusterHasFewConnectionsToEachMaster(t *testing.T) {
 	}
 }
 
+// An idle client has the buffers of its connections, and the state of 16 buckets. It is not parallel: the heap belongs to
+// all tests that run.
+func TestAnIdleClientOfAClusterHasASmallHeap(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
+	c := redistest.StartCluster(t, redistest.ClusterOptions{})
+	const clients, most = 4, 5 << 20
+	before := heap()
+	for range clients {
+		openCluster(t, rueidis.ClientOption{InitAddress: c.Addrs()[:5], ClientName: "measured"})
+	}
+	for i, want := range []int{2, 2, 2, 1, 1, 0} { // of each client: for requests, and to each seed
+		testkit.Eventually(t, "the connections that compare servers have ended", func() bool {
+			list, _ := c.Servers()[i].MustDo("CLIENT", "LIST").(string)
+			return strings.Count(list, " name=measured ") == clients*want
+		})
+	}
+	each := (heap() - before) / clients
+	t.Logf("%.2f MiB a client", float64(each)/(1<<20))
+	assert.LessOrEqual(t, each, int64(most))
+	assert.Greater(t, each, int64(most/20), "it measures nothing")
+}
+
 // load has callers that take and release names of all buckets, and leases that are held all the time.
 type load struct {
 	names    []string
