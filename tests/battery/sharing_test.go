@@ -30,6 +30,7 @@ import (
 // the clock that all processes share.
 
 const (
+	largeGroup  = "orders" // the group with more names
 	sharedNames = 60
 	sharingTTL  = 5 * time.Second
 	sharingSlow = 30 * time.Second
@@ -169,17 +170,24 @@ type sharings struct {
 	r       *row
 	addrs   []string
 	dir     string
+	groups  map[string]int // the names of each
+	held    int            // how many names of the large group another client holds
 	members map[int]*child // the living ones
 	started int
 	left    int // the member that was terminated
 }
 
+func newSharings(t *testing.T, what string, servers []*redistest.Server, groups map[string]int) *sharings {
+	t.Helper()
+	return &sharings{
+		t: t, r: newRow(t, fmt.Sprintf("%s, TTL 5s, N=%d", what, len(servers))),
+		addrs: redistest.Addrs(servers), dir: t.TempDir(), groups: groups, members: map[int]*child{},
+	}
+}
+
 func (s *sharings) join(n int) {
 	for range n {
-		config := sharerConfig{
-			Client: s.started, Addrs: s.addrs, Record: filepath.Join(s.dir, fmt.Sprint(s.started)),
-			Groups: map[string]int{"orders": sharedNames, "mail": 7},
-		}
+		config := sharerConfig{Client: s.started, Addrs: s.addrs, Record: filepath.Join(s.dir, fmt.Sprint(s.started)), Groups: s.groups}
 		s.members[s.started] = spawn(s.t, "sharer", config)
 		s.started++
 	}
@@ -191,6 +199,18 @@ func (s *sharings) any() (client int, c *child) {
 	c = s.members[client]
 	delete(s.members, client)
 	return client, c
+}
+
+// end terminates all members.
+func (s *sharings) end() {
+	s.t.Helper()
+	for len(s.members) > 0 {
+		_, c := s.any()
+		require.NoError(s.t, c.cmd.Process.Signal(syscall.SIGTERM))
+		if len(s.members) == 0 {
+			require.NoError(s.t, c.end()) // the last one has all names
+		}
+	}
 }
 
 // runs reads the records.
@@ -230,12 +250,15 @@ func (s *sharings) runs() (all []*sharingRun) {
 }
 
 // even prints how long after an instant the names are evenly spread over the members, until now.
-func (s *sharings) even(what string, from instant) {
+func (s *sharings) even(what string, from instant, ttls int) {
 	s.t.Helper()
 	runs, end := s.runs(), now()
 	var last instant
 	for at := from; at < end; at = at.after(50 * time.Millisecond) {
-		for name, n := range map[string]int{"orders": sharedNames, "mail": 7} {
+		for name, n := range s.groups {
+			if name == largeGroup {
+				n -= s.held
+			}
 			count := map[int]int{}
 			for client := range s.members {
 				count[client] = 0
@@ -256,26 +279,31 @@ func (s *sharings) even(what string, from instant) {
 	took := max(last.since(from), 0)
 	stays := end.since(from)-took > time.Second
 	s.r.figure(fmt.Sprintf("%s: even after %v (%.2f TTL)", what, brief(took), took.Seconds()/sharingTTL.Seconds()),
-		atLeastInFull("2 TTL"), stays && took <= 2*sharingTTL || !full)
+		atLeastInFull(fmt.Sprint(ttls, " TTL")), stays && took <= time.Duration(ttls)*sharingTTL || !full)
 }
 
 // moved prints how many names of the large group have started since an instant.
-func (s *sharings) moved(from instant, most int) {
+func (s *sharings) moved(what string, from instant, most int) {
+	s.t.Helper()
 	n := 0
 	for _, run := range s.runs() {
-		if run.group == "orders" && run.start >= from {
+		if run.group == largeGroup && run.start >= from {
 			n++
 		}
 	}
-	s.r.figure(fmt.Sprintf("a join moves %d of %d names", n, sharedNames), atLeastInFull(fmt.Sprintf("%d", most)), n <= most || !full)
+	s.r.figure(fmt.Sprintf("%s moves %d of %d names", what, n, s.groups[largeGroup]), atLeastInFull(fmt.Sprintf("%d", most)), n <= most || !full)
 }
 
-// judge prints what must never happen.
-func (s *sharings) judge() {
+// judge prints what must never happen. It returns how long a name had no runner: one that was given away, and one of the
+// member that was terminated.
+func (s *sharings) judge() (given, free []time.Duration) {
+	s.t.Helper()
 	runs := s.runs()
 	byName := map[string][]*sharingRun{}
-	overlaps, disorders, after := 0, 0, 0
-	var given, free []time.Duration // how long a name had no runner
+	overlaps, disorders, after, all := 0, 0, 0, 0
+	for _, n := range s.groups {
+		all += n
+	}
 	for _, run := range runs {
 		byName[run.group+"/"+run.name] = append(byName[run.group+"/"+run.name], run)
 		if run.released {
@@ -304,11 +332,8 @@ func (s *sharings) judge() {
 		}
 	}
 	s.r.figure(fmt.Sprintf("two runners of a name %d, tokens out of order %d, after a release %d, of %d runs of %d names", overlaps, disorders, after, len(runs), len(byName)),
-		"0, 0, 0", overlaps+disorders+after == 0 && len(byName) == sharedNames+7)
-	s.r.figure(fmt.Sprintf("a name that was given has no runner for %s, %d times", spread(given), len(given)),
-		atLeastInFull("1s"), len(given) > 0 && at(1, given) < time.Second || !full)
-	s.r.figure(fmt.Sprintf("one of the terminated member has none for %s, %d times", spread(free), len(free)),
-		atLeastInFull("1s"), len(free) > 0 && at(1, free) < time.Second || !full)
+		"0, 0, 0", overlaps+disorders+after == 0 && len(byName) == all)
+	return given, free
 }
 
 // Members of two groups run in processes of their own. They join, leave, are killed and stopped, one of the servers
@@ -318,16 +343,13 @@ func TestNamesAreSharedWithoutOverlap(t *testing.T) {
 	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		servers := redistest.Start(t, n)
-		s := &sharings{
-			t: t, r: newRow(t, fmt.Sprintf("60 names and 7 beside over 3 to 7 processes, TTL 5s, N=%d", n)),
-			addrs: redistest.Addrs(servers), dir: t.TempDir(), members: map[int]*child{},
-		}
+		s := newSharings(t, "60 names and 7 beside over 3 to 7 processes", servers, map[string]int{largeGroup: sharedNames, "mail": 7})
 		const rest = 3 * sharingTTL
 		step := func(what string, do func()) (from instant) {
 			from = now()
 			do()
 			time.Sleep(rest)
-			s.even(what, from)
+			s.even(what, from, 2)
 			return from
 		}
 		step("3 start", func() { s.join(3) })
@@ -354,7 +376,7 @@ func TestNamesAreSharedWithoutOverlap(t *testing.T) {
 		})
 		servers[0].Stop()
 		from := step("a node stops, and one joins", func() { s.join(1) })
-		s.moved(from, sharedNames/len(s.members)+1)
+		s.moved("a join", from, sharedNames/len(s.members)+1)
 		servers[0].Continue()
 		for _, c := range s.members {
 			require.NoError(t, c.send("slow"))
@@ -365,14 +387,88 @@ func TestNamesAreSharedWithoutOverlap(t *testing.T) {
 		for _, run := range s.runs() {
 			last = max(last, run.stop)
 		}
-		s.even("one joins, and functions take 30s, after the last return", last)
-		for len(s.members) > 0 {
-			_, c := s.any()
-			require.NoError(t, c.cmd.Process.Signal(syscall.SIGTERM))
-			if len(s.members) == 0 {
-				require.NoError(t, c.end()) // the last one has all names
+		s.even("one joins, and functions take 30s, after the last return", last, 2)
+		s.end()
+		given, free := s.judge()
+		s.r.figure(fmt.Sprintf("a name that was given has no runner for %s, %d times", spread(given), len(given)),
+			atLeastInFull("1s"), len(given) > 0 && at(1, given) < time.Second || !full)
+		s.r.figure(fmt.Sprintf("one of the terminated member has none for %s, %d times", spread(free), len(free)),
+			atLeastInFull("1s"), len(free) > 0 && at(1, free) < time.Second || !full)
+	})
+}
+
+// stranger has a client outside the group hold names of the large group, and counts how often it is asked for them.
+func (s *sharings) stranger() (asks *atomic.Int64, release func()) {
+	s.t.Helper()
+	m, err := quorumlock.New(s.t.Context(), quorumlock.Addrs(s.addrs...), quorumlock.WithHolder("stranger"), quorumlock.WithTTL(sharingTTL))
+	require.NoError(s.t, err)
+	var reading sync.WaitGroup
+	s.t.Cleanup(func() {
+		require.NoError(s.t, m.Close(context.Background()))
+		reading.Wait()
+	})
+	asks = new(atomic.Int64)
+	var leases []*quorumlock.Lease
+	for _, name := range sharingList(s.held) {
+		l, err := m.Acquire(s.t.Context(), largeGroup+"/"+name)
+		require.NoError(s.t, err)
+		leases = append(leases, l)
+		reading.Go(func() {
+			last := ""
+			for wanted := range l.Wanted() {
+				if wanted.Reason != last {
+					last = wanted.Reason
+					asks.Add(1)
+				}
+			}
+		})
+	}
+	return asks, func() {
+		lost := 0
+		for _, l := range leases {
+			if errors.Is(l.Release(context.Background()), quorumlock.ErrLost) {
+				lost++
 			}
 		}
+		s.held = 0
+		s.r.figure(fmt.Sprintf("the client loses %d of %d names", lost, len(leases)), atLeastInFull("0"), lost == 0 || !full)
+	}
+}
+
+// A client that is not a member holds half of the names of a group, and gives none away. The members ask it less and less
+// often, and share the others. The names that it releases run soon.
+func TestAHolderOutsideTheGroupIsAskedLessOften(t *testing.T) {
+	eachNight(t)
+	forSizes(t, true, func(t *testing.T, n int) {
+		const names, rest, quiet = 24, 4 * sharingTTL, 16 * sharingTTL
+		s := newSharings(t, "24 names over 3 and 4 processes, 12 of them held by another client", redistest.Start(t, n), map[string]int{largeGroup: names})
+		s.held = names / 2
+		asks, release := s.stranger()
+		step := func(what string, do func()) (from instant) {
+			from = now()
+			do()
+			time.Sleep(rest)
+			// A member asks the client first, because it has most names, and other members after two waits of 0.4 TTL + 1.2s.
+			s.even(what, from, 3)
+			return from
+		}
+		step("3 start", func() { s.join(3) })
+		from := step("one joins", func() { s.join(1) })
+		s.moved("a join", from, names/2/len(s.members)+1)
+
+		from = now()
+		asks.Store(0)
+		time.Sleep(quiet)
+		const most = 110
+		count := asks.Load()
+		s.r.figure(fmt.Sprintf("the client is asked %d times in %v", count, quiet), fmt.Sprintf("10 to %d, 210 without a pause", most), count <= most && (count >= 10 || !full))
+		s.moved("its silence", from, 0)
+
+		from = now()
+		release()
+		time.Sleep(rest)
+		s.even("it releases its names", from, 2)
+		s.end()
 		s.judge()
 	})
 }
