@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/quorumlock/quorumlock/benchmarks/contest"
 	"github.com/quorumlock/quorumlock/benchmarks/report"
@@ -15,11 +16,14 @@ import (
 
 const (
 	clusterServers = 6
-	pairTurns      = 3 // how often each client is measured
-	leaseTurns     = 2
-	leaseTTLs      = 2   // how long leases are measured
+	clusterTurns   = 3   // how often each client is measured
+	leaseTTLs      = 2   // how long leases are measured: they are renewed every third of a TTL, many of them together
+	idleTimes      = 5   // how many times longer an idle client is watched: it asks INFO once in ten seconds
 	firstLeases    = 512 // enough names for all buckets
 	mebibyte       = 1 << 20
+
+	// shortTTL is the TTL of what is not renewed. The guard lasts longer than that.
+	shortTTL = 3 * time.Second
 )
 
 // Cluster compares a client of a whole Redis Cluster with a client of one of its slots. The document isn't about that, so
@@ -36,28 +40,29 @@ func Cluster(o Options) Workload {
 			{Key: "servers", Title: "ratio of the servers' CPU", Digits: 2}, {Key: "failed", Title: "failed or lost"},
 		},
 	}
-	add := func(name string, turns int, measure func(*Bench, contest.Client, float64) (cost, error)) {
+	add := func(name string, ttl time.Duration, turns int, measure func(*Bench, contest.Client, float64) (cost, error)) {
 		w.Cases = append(w.Cases, Case{
 			Name: name, Nodes: clusterServers, Cluster: true, Contestants: []string{contest.NewCluster},
 			Measure: func(b *Bench) (Values, error) {
+				b.TTL = ttl
 				slot, _ := contest.Named(contest.ClusterSlot)
 				return b.compare([]contest.Contestant{b.contestant, slot}, turns, measure)
 			},
 		})
 	}
 	for _, callers := range []int{8, 64, 512} {
-		add(fmt.Sprintf("client CPU, µs per pair, %d callers", callers), pairTurns, func(b *Bench, client contest.Client, _ float64) (cost, error) {
+		add(fmt.Sprintf("client CPU, µs per pair, %d callers", callers), shortTTL, clusterTurns, func(b *Bench, client contest.Client, _ float64) (cost, error) {
 			s, err := b.saturateWith(client, callers)
 			return cost{micros(s.client) / s.turns, micros(s.servers) / s.turns, s.failed}, err
 		})
 	}
 	for _, leases := range o.Leases {
-		add(fmt.Sprintf("client CPU, %% of a core, %d leases, TTL %v", leases, o.TTL), leaseTurns, func(b *Bench, client contest.Client, _ float64) (cost, error) {
+		add(fmt.Sprintf("client CPU, %% of a core, %d leases, TTL %v", leases, o.TTL), o.TTL, clusterTurns, func(b *Bench, client contest.Client, _ float64) (cost, error) {
 			return b.renewing(client, leases)
 		})
 	}
-	add("heap, MiB, idle", 1, func(b *Bench, _ contest.Client, before float64) (cost, error) {
-		err := b.sleep(b.TTL)
+	add("heap, MiB, idle", shortTTL, 1, func(b *Bench, _ contest.Client, before float64) (cost, error) {
+		err := b.sleep(idleTimes * b.Duration)
 		return cost{client: heap() - before}, err
 	})
 	return w
