@@ -14,7 +14,8 @@
 // With a TTL of 5 s or more and up to some hundred names ([ADR 65] has the figures):
 //
 //   - Even shares: within two TTL after a member has come or gone, or the list has changed, the members' numbers of names
-//     differ by one at most. A function that does not return when its context ends delays that until it returns.
+//     differ by one at most. A function that does not return when its context ends delays that until it returns. A
+//     client outside the group that holds names and gives none away makes it three TTL.
 //   - Few moves: a member that joins takes its share and one name more at most. Names do not move while nothing changes.
 //   - Short gaps: a name that moves has a runner again within milliseconds of the return of its function. A name of a
 //     member that leaves waits for the next look of the others, each 0.75 s, and milliseconds if its function takes
