@@ -244,7 +244,7 @@ bench-gate: deps bench-build ## Check the goals for speed in a short form, four 
 	bin/benchmarks -gate -workloads '$(WORKLOADS)'
 
 .PHONY: bench-cluster
-bench-cluster: deps bench-build ## Compare a client of a whole Redis Cluster with a client of one slot, in turns on the same servers: six minutes.
+bench-cluster: deps bench-build ## Compare a client of a whole Redis Cluster with a client of one slot, in turns on the same servers: five minutes.
 	bin/benchmarks -cluster -workloads '$(WORKLOADS)'
 
 .PHONY: vuln
