@@ -281,6 +281,7 @@ func TestARestartGuardThatDiffersIsNamed(t *testing.T) {
 	inUse(servers[2], 40*time.Second)
 	_, r = examine(t, options(addrs(servers), nil), guarded)
 	assert.Equal(t, []string{"fail restart_guard_differs 2"}, found(r))
+	assert.Contains(t, r.Findings[slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Level == Fail })].Fix, "give --restart-guard 1m0s;")
 	_, r = examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
 	assert.Empty(t, found(r))
 }
