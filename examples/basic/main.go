@@ -27,13 +27,13 @@ func run(ctx context.Context) error {
 	defer m.Close(context.Background())
 
 	return m.Do(ctx, "account/17", func(ctx context.Context, lease *quorumlock.Lease) error {
-		fmt.Println("charging account 17 with token", lease.Token())
-		return charge(ctx) // ctx ends if the lock is lost
+		fmt.Println("charging account 17 under token", lease.Token())
+		return charge(ctx, lease.Token()) // ctx ends if the lock is lost
 	})
 }
 
-// charge is the work. It stops early if its context ends.
-func charge(ctx context.Context) error {
+// charge is the work: it gives the token to what it writes to. It stops early if its context ends.
+func charge(ctx context.Context, _ int64) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
