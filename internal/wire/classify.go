@@ -94,12 +94,23 @@ func classifyText(text string, err error) (Status, error) {
 	case strings.Contains(text, "undeclared key"):
 		return Misconfigured, &ConfigError{Problem: problem, Fix: "report this with the server's name and version: the scripts declare each key in KEYS"}
 	}
+	if command := forbidden.FindStringSubmatch(text); command != nil {
+		return Misconfigured, &ConfigError{Problem: problem, Fix: giveRights(command[1])}
+	}
 	for _, f := range fixes {
 		if strings.HasPrefix(text, f.prefix) {
 			return Misconfigured, &ConfigError{Problem: problem, Fix: f.fix, List: f.prefix == "CROSSSLOT"}
 		}
 	}
 	return Misconfigured, &ConfigError{Problem: problem, Fix: defaultFix}
+}
+
+// forbidden is how Redis names a command that a user may not run, and from 7.2 on also in a script.
+var forbidden = regexp.MustCompile(`^(?:NOPERM|ACL failure in script).* no permissions to run the '([^']+)' command`)
+
+// giveRights is the fix for missing rights.
+func giveRights(rights string) string {
+	return "give the user +" + rights + ", and the other rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"
 }
 
 // begins reports whether a text begins with one of these words.
@@ -122,7 +133,7 @@ func missingScan(err error) error {
 }
 
 // MissingRight names the right that the script lacks. Redis 7.0 reports only that the
-// user may not run a command, and the line of the script; 7.2 and later name the command.
+// user may not run a command, and the line of the script; Classify reads what 7.2 and later report.
 // If a single operation fails, the script names the rights. Only two commands end it as a whole.
 func MissingRight(err error) error {
 	var config *ConfigError
@@ -137,5 +148,5 @@ func MissingRight(err error) error {
 	default:
 		return err
 	}
-	return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and the other rights in https://github.com/quorumlock/quorumlock/blob/main/docs/reference.md#access-rights"}
+	return &ConfigError{Problem: config.Problem, Fix: giveRights(rights)}
 }

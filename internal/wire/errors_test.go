@@ -35,3 +35,16 @@ func TestAServerThatCannotRunTheScriptsIsAnErrorThatSaysSo(t *testing.T) {
 		assert.Contains(t, config.Fix, fix, text)
 	}
 }
+
+func TestARightThatTheServerNamesIsInTheFix(t *testing.T) {
+	for text, right := range map[string]string{
+		"NOPERM this user has no permissions to run the 'time' command":                       "+time,",          // Redis 7.0
+		"NOPERM User u has no permissions to run the 'cluster|nodes' command":                 "+cluster|nodes,", // 7.2 and later
+		"ACL failure in script: User u has no permissions to run the 'pubsub|numsub' command": "+pubsub|numsub,", // in a script
+	} {
+		var config *wire.ConfigError
+		_, err := wire.Classify(wire.OperationError(text))
+		assert.ErrorAs(t, err, &config)
+		assert.Contains(t, config.Fix, right, text)
+	}
+}

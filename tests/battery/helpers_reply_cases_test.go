@@ -171,7 +171,7 @@ var replyCases = []replyCase{
 	},
 	{
 		name: "NOPERM, for a command", status: wire.Misconfigured, text: []string{"NOPERM"}, login: true,
-		fix:   []string{"give the user the rights"},
+		fix:   []string{"give the user +evalsha"},
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "-evalsha") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "+evalsha") },
 	},
@@ -189,7 +189,7 @@ var replyCases = []replyCase{
 	},
 	{
 		name: "a right that a script lacks", status: wire.Misconfigured, login: true,
-		fix:   []string{"+set", "the 'set' command"},
+		fix:   []string{"+set"},
 		text:  []string{"can't run this command", "ACL failure in script"}, // Redis 7.0, and later
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "-set") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "+set") },
