@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -154,9 +155,15 @@ func TestReplicasAndClustersAreRefused(t *testing.T) {
 
 func TestErrorsNameThePasswordFieldAndNeverItsValue(t *testing.T) {
 	server := redistest.Start(t, 1, "--requirepass", "open-sesame")[0]
-	for _, password := range []string{"", "closed-barley"} {
+	old := server // which ends the connection at the scripts
+	if os.Getenv("QUORUMLOCK_RESP") != "2" {
+		old = redistest.Start(t, 1, "--requirepass", "open-sesame", "--rename-command", "HELLO", "")[0]
+	}
+	for _, password := range []string{"", "closed-barley", "old"} {
 		nodes := quorumlock.Addrs(server.Addr())
-		nodes[0].Password = password
+		if nodes[0].Password = password; password == "old" {
+			nodes = quorumlock.Addrs(old.Addr())
+		}
 		_, err := quorumlock.New(background, nodes)
 		require.ErrorIs(t, err, quorumlock.ErrInvalid)
 		var node *quorumlock.NodeError

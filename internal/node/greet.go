@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -63,7 +65,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	}
 	// The first command also shows a failed dial, and a failed AUTH or SELECT of rueidis.
 	reply, err := results[0].ToArray()
-	if err != nil {
+	if err = g.whyReset(x, err); err != nil {
 		return nil, refusal("connecting", timed(err, g.now.Sub(sent)))
 	}
 	clock, ok := wire.Integers(reply)
@@ -93,6 +95,20 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	}
 	g.greeted = connection
 	return cmp.Or(several, withheld, unloaded, unlooked), nil
+}
+
+// whyReset returns the error of an exchange, or that the server wants a password. From a client that has given none, Redis
+// takes 16 KiB, which is less than the scripts. It ends the connection, and its answers are lost, unless HELLO has already
+// asked for the password.
+func (g *greeter) whyReset(x *exchange, err error) error {
+	var reset *net.OpError
+	if ended := errors.Is(err, io.EOF) || errors.As(err, &reset) && reset.Op != "dial"; !ended || !x.loads {
+		return err
+	}
+	if alone, refused := rueidis.IsRedisErr(g.client.Do(context.Background(), g.client.B().Time().Build()).Error()); refused {
+		return alone
+	}
+	return err
 }
 
 // heard notes whether an answer came. The answer must come from the server that has answered INFO.
