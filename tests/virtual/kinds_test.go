@@ -124,8 +124,8 @@ func TestLeadWithPermitsElectsThatMany(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		shown := func() []string {
-			h := <-holdings
-			assert.Equal(t, []any{"job", true, true, 2}, []any{h.Name, h.Known, h.Held, h.Waiters})
+			h := <-holdings // of the poll that has seen the third leader, perhaps before the others have queued
+			assert.Equal(t, []any{"job", true, true}, []any{h.Name, h.Known, h.Held})
 			return slotsOf(h)
 		}
 		now := leads()
