@@ -102,7 +102,8 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 // asked for the password.
 func (g *greeter) whyReset(x *exchange, err error) error {
 	var reset *net.OpError
-	if ended := errors.Is(err, io.EOF) || errors.As(err, &reset) && reset.Op != "dial"; !ended || !x.loads {
+	ended := errors.Is(err, io.EOF) || errors.As(err, &reset) && reset.Op != "dial"
+	if o := &g.cfg.Option; !ended || !x.loads || o.Password != "" || o.AuthCredentialsFn != nil {
 		return err
 	}
 	if alone, refused := rueidis.IsRedisErr(g.client.Do(context.Background(), g.client.B().Time().Build()).Error()); refused {
