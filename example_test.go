@@ -127,7 +127,7 @@ func ExampleLease_Renew() {
 	ctx := context.Background()
 	var lease *quorumlock.Lease // from Acquire
 	if err := lease.Renew(ctx, quorumlock.WithTTL(5*time.Minute)); err != nil {
-		log.Print(err) // lost, or it keeps the TTL that it had: lease.Valid tells
+		log.Print(err) // ErrLost, or no majority has confirmed it yet: the next round asks again
 	}
 }
 
