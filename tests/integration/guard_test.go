@@ -51,6 +51,24 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	})
 }
 
+// docs/kubernetes.md says so: pods keep nothing.
+func TestTwoOfThreeNodesThatRestartEmptyEndTheLeases(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the markers of one server")
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(10*time.Second), quorumlock.WithRestartGuard(10*time.Second), quorumlock.WithTrustEmptyNodes())
+	l := testkit.Acquired(t, m, "job")
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
+	began := time.Now()
+	servers[0].Kill()
+	servers[1].Kill()
+	servers[0].Restart()
+	servers[1].Restart()
+	lost := <-l.Lost()
+	assert.Equal(t, quorumlock.LostMissing, lost.Reason)
+	assert.Less(t, time.Since(began), 9*time.Second, "at a renewal, and not at the end")
+}
+
 // A new client that trusts empty nodes writes a marker after a data loss. Managers that
 // knew the data notice it: they ignore the node's votes until no lease can have been
 // forgotten.
