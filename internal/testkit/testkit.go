@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,17 @@ func Forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) 
 		return l.Err() != nil
 	})
 	return <-l.Lost()
+}
+
+// CountAsks counts the requests to release a lease, until the lease ends. Each has a text of its own.
+func CountAsks(l *quorumlock.Lease, asks *atomic.Int64) {
+	last := ""
+	for wanted := range l.Wanted() {
+		if wanted.Reason != last {
+			last = wanted.Reason
+			asks.Add(1)
+		}
+	}
 }
 
 // Eventually waits for a condition, long enough for a loaded machine.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	group "github.com/quorumlock/quorumlock/spread"
 )
 
@@ -413,15 +414,7 @@ func (s *sharings) stranger() (asks *atomic.Int64, release func()) {
 		l, err := m.Acquire(s.t.Context(), largeGroup+"/"+name)
 		require.NoError(s.t, err)
 		leases = append(leases, l)
-		reading.Go(func() {
-			last := ""
-			for wanted := range l.Wanted() {
-				if wanted.Reason != last {
-					last = wanted.Reason
-					asks.Add(1)
-				}
-			}
-		})
+		reading.Go(func() { testkit.CountAsks(l, asks) })
 	}
 	return asks, func() {
 		lost := 0

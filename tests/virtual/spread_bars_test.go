@@ -190,15 +190,7 @@ func TestAHolderThatGivesNothingIsAskedLessOften(t *testing.T) {
 		for _, name := range names[:8] {
 			l := acquire(t, stranger, "orders/"+name)
 			defer func() { assert.NoError(t, l.Release(background)) }()
-			reading.Go(func() {
-				last := ""
-				for wanted := range l.Wanted() {
-					if wanted.Reason != last {
-						last = wanted.Reason
-						asks.Add(1)
-					}
-				}
-			})
+			reading.Go(func() { testkit.CountAsks(l, &asks) })
 		}
 		a, b := g.join(c, "a", names, 0), g.join(c, "b", names, 0)
 		time.Sleep(6 * spreadTTL) // at first they ask the richest, which is the stranger
