@@ -39,30 +39,31 @@ endef
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# PostgreSQL is for the tests of fence/. Debian keeps its server out of PATH.
+# PostgreSQL is for the tests of fence/ and MariaDB for those of adapters/goose. Debian keeps their servers out of PATH.
 .PHONY: deps
-deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER and POSTGRES_BIN name others).
+deps: ## Install redis-server, PostgreSQL and MariaDB if they are missing (REDIS_SERVER and POSTGRES_BIN name others).
 	@redis=; command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || redis=yes; \
 	postgres=; [ -n "$$POSTGRES_BIN" ] || command -v initdb >/dev/null 2>&1 || \
 		ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || postgres=yes; \
-	if [ -z "$$redis$$postgres" ]; then exit 0; fi; \
+	mariadb=; command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] || mariadb=yes; \
+	if [ -z "$$redis$$postgres$$mariadb" ]; then exit 0; fi; \
 	root() { \
 		if [ "$$(id -u)" -eq 0 ]; then "$$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$$@"; \
 		else echo "make deps: not root and no sudo to run: $$*" >&2; return 1; fi; \
 	}; \
-	echo "make deps: installing$${redis:+ redis-server}$${postgres:+ PostgreSQL}, which the tests run"; \
+	echo "make deps: installing$${redis:+ redis-server}$${postgres:+ PostgreSQL}$${mariadb:+ MariaDB}, which the tests run"; \
 	if command -v apt-get >/dev/null 2>&1; then \
 		root apt-get update -qq </dev/null || echo "make deps: no fresh package lists, trying those that are here" >&2; \
 		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-			$${redis:+redis-server} $${postgres:+postgresql} </dev/null; \
-	elif command -v dnf >/dev/null 2>&1; then root dnf install -y $${redis:+redis} $${postgres:+postgresql-server} </dev/null; \
-	elif command -v apk >/dev/null 2>&1; then root apk add $${redis:+redis} $${postgres:+postgresql} </dev/null; \
-	elif command -v brew >/dev/null 2>&1; then brew install $${redis:+redis} $${postgres:+postgresql} </dev/null; \
+			$${redis:+redis-server} $${postgres:+postgresql} $${mariadb:+mariadb-server-core} </dev/null; \
+	elif command -v dnf >/dev/null 2>&1; then root dnf install -y $${redis:+redis} $${postgres:+postgresql-server} $${mariadb:+mariadb-server} </dev/null; \
+	elif command -v apk >/dev/null 2>&1; then root apk add $${redis:+redis} $${postgres:+postgresql} $${mariadb:+mariadb} </dev/null; \
+	elif command -v brew >/dev/null 2>&1; then brew install $${redis:+redis} $${postgres:+postgresql} $${mariadb:+mariadb} </dev/null; \
 	else echo "make deps: no apt-get, dnf, apk or brew here" >&2; \
 	fi; \
 	command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || { \
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
-	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
+	} # without PostgreSQL or MariaDB their tests say that they are skipped, and fail where CI=true
 
 # Two of the four parts at a time. In test-raced are most packages: the longest ones first and one at a time, because
 # their tests look at real time, and the others two at a time. gotestsum prints a line for each package as it
