@@ -88,13 +88,15 @@ func (c readersClient) Lock(ctx context.Context, _ string) (Held, error) {
 const (
 	slotTag        = "{benchmarks}"
 	failoverWindow = 2 * time.Second
-	seeds          = 5 // of the addresses, masters first
+	patience       = time.Minute // a busy machine answers late
+	seeds          = 5           // of the addresses, masters first
 )
 
 // onCluster returns the options that every client of a Redis Cluster needs.
 func onCluster(s Settings) []quorumlock.Option {
 	return []quorumlock.Option{
 		quorumlock.WithTTL(s.TTL), quorumlock.WithFailover(failoverWindow), quorumlock.WithRestartGuard(s.TTL + failoverWindow),
+		quorumlock.WithStartupWait(patience),
 	}
 }
 
