@@ -98,9 +98,13 @@ func dropReplies(t *testing.T, n int, servers []*redistest.Server, scenarios []d
 			})
 		}
 		wg.Wait()
-		left := 0
+		var kept []string
 		for _, s := range servers {
-			left += len(locksOn(s))
+			kept = append(kept, locksOn(s)...)
+		}
+		left := len(kept)
+		if left > 0 {
+			t.Logf("left: %q", kept)
 		}
 		r.figure(fmt.Sprintf("%d dropped in %d cases, %d names asked for again at once: taken by myself %d", tally.drops.Load(),
 			tally.calls.Load(), tally.again.Load(), tally.myself.Load()),
