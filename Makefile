@@ -39,7 +39,7 @@ endef
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# PostgreSQL is for the tests of fence/ and MariaDB for those of adapters/goose. Debian keeps their servers out of PATH.
+# fence/ is tested on PostgreSQL and adapters/goose on MariaDB. Debian keeps their servers out of PATH.
 .PHONY: deps
 deps: ## Install redis-server, PostgreSQL and MariaDB if they are missing (REDIS_SERVER and POSTGRES_BIN name others).
 	@redis=; command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || redis=yes; \
