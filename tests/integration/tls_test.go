@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,6 +150,41 @@ func TestAFleetMovesToTLSWhileLeasesAreHeld(t *testing.T) {
 	<-next.Renewed() // by the watchdog
 	testkit.Renewed(t, next)
 	testkit.Released(t, next)
+}
+
+// docs/redis.conf has the command.
+func TestANodeLoadsACertificateFromTheSameFilesAndKeepsItsConnections(t *testing.T) {
+	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/redis.conf")
+	require.NoError(t, err)
+	command := regexp.MustCompile(`(?m)^#   (CONFIG SET tls-cert-file .*)$`).FindSubmatch(text)
+	require.Len(t, command, 2)
+	ca := redistest.NewCA(t)
+	s := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca}})[0]
+	serial := func() string {
+		conn, err := tls.Dial("tcp", s.TLSAddr(), ca.ClientConfig())
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, conn.Close()) }()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	path := func(setting string) string { return s.MustDo("CONFIG", "GET", setting).([]any)[1].(string) }
+	nodes := over(t, tlsAddrs([]*redistest.Server{s}), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() })
+	l := testkit.Acquired(t, open(t, nodes, lively...), "job")
+	connections := func() [][]byte {
+		return regexp.MustCompile(`(?m)^id=\d+ addr=\S+ laddr=`+s.TLSAddr()+" ").FindAll([]byte(s.MustDo("CLIENT", "LIST").(string)), -1)
+	}
+	connected := connections()
+	require.NotEmpty(t, connected)
+	before := serial()
+	require.NoError(t, redistest.WritePEM(ca.Certificate("127.0.0.1"), path("tls-cert-file"), path("tls-key-file")))
+	require.Equal(t, before, serial(), "it reads the files at the command")
+
+	s.MustDo(strings.Fields(strings.NewReplacer("/etc/redis/node.crt", path("tls-cert-file"), "/etc/redis/node.key", path("tls-key-file")).Replace(string(command[1])))...)
+	assert.NotEqual(t, before, serial())
+	testkit.Renewed(t, l)
+	assert.Subset(t, connections(), connected)
+	testkit.Released(t, l)
 }
 
 func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {

@@ -63,6 +63,14 @@ func TestANodeThatIsSetUpAsTheDocumentsSayIsSound(t *testing.T) {
 	require.NoError(t, err)
 	defer admin.Close()
 	require.NoError(t, admin.Do(t.Context(), admin.B().AclSave().Build()).Error(), "an administrator's change outlives a restart")
+
+	option.Username, option.Password, option.DisableCache = "monitor", "CHANGE-ME-MONITOR", true
+	monitor, err := rueidis.NewClient(option)
+	require.NoError(t, err)
+	defer monitor.Close()
+	require.NoError(t, monitor.Do(t.Context(), monitor.B().Info().Build()).Error())
+	require.ErrorContains(t, monitor.Do(t.Context(), monitor.B().Get().Key(prefix+"job").Build()).Error(), "NOPERM")
+
 	option.Username, option.Password = "", ""
 	n = Probe(t.Context(), option, prefix)
 	require.NotNil(t, n.Fault)
