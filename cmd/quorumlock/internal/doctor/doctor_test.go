@@ -370,6 +370,21 @@ func TestAConnectionWithoutTLSToAnotherHostIsNamed(t *testing.T) {
 	assert.Contains(t, notes(r, 0), "note not_encrypted")
 }
 
+// The certificates of redistest are valid for a day.
+func TestACertificateThatEndsSoonIsNamed(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca}})
+	n := Probe(t.Context(), options([]string{servers[0].TLSAddr()}, func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() })[0], prefix)
+	require.Nil(t, n.Fault)
+	assert.InDelta(t, 24*time.Hour, n.Certificate, float64(time.Hour))
+	for left, warned := range map[time.Duration]bool{0: false, 24 * time.Hour: true, 30*24*time.Hour - 1: true, 30 * 24 * time.Hour: false} {
+		n.Certificate = left
+		assert.Equal(t, warned, slices.Contains(found(Judge([]Node{n}, Settings{})), "warn tls_certificate_ends 0"), left)
+	}
+	assert.Zero(t, Probe(t.Context(), options(addrs(servers), nil)[0], prefix).Certificate)
+}
+
 func TestASentinelIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 1)

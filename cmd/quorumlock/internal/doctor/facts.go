@@ -12,6 +12,8 @@ type Node struct {
 	Addr  string
 	Fault *Finding // why the node could not be asked, nil if it could
 	Plain bool     // the connection goes to another host, without TLS
+	// Certificate is how long the certificates of the node and of its authority are valid, 0 without TLS.
+	Certificate time.Duration
 
 	RunID   string // of the server process
 	Uptime  time.Duration

@@ -27,6 +27,7 @@ const (
 	CodeTLSUnexpected  = "tls_unexpected" // we speak TLS, and the node does not
 	CodeTLSUntrusted   = "tls_untrusted"
 	CodeTLSClient      = "tls_client_certificate"
+	CodeTLSEnds        = "tls_certificate_ends"
 	CodePlain          = "not_encrypted"
 	CodeNotRedis       = "not_redis"
 	CodeLoading        = "loading"

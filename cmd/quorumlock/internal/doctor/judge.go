@@ -19,6 +19,9 @@ type Settings struct {
 // tokens and places in queues do.
 const MaxSkew = time.Second
 
+// certificateDays is how many days before its end a certificate is a finding.
+const certificateDays = 30
+
 // Report is the verdict on all nodes.
 type Report struct {
 	Voting   int // nodes that can grant locks now
@@ -132,6 +135,10 @@ func (j *judge) kind(i int, n Node) {
 	}
 	if n.Plain {
 		j.add(Note, i, CodePlain, "the connection is not encrypted: an attacker in the network reads the password, and can change answers", "use TLS on networks that you do not trust")
+	}
+	if days := n.Certificate / (24 * time.Hour); n.Certificate != 0 && days < certificateDays {
+		j.add(Warn, i, CodeTLSEnds, fmt.Sprintf("the certificate of the node, or of its authority, ends in %d days: then no client connects", days),
+			"put a new one into the files and load it, see https://github.com/quorumlock/quorumlock/blob/main/docs/redis.conf; one node after another")
 	}
 	if n.Loading {
 		j.add(Fail, i, CodeLoading, "the node reads its data from disk and grants no locks yet", "wait, and ask again")

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -29,6 +31,9 @@ func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node
 	option.PipelineMultiplex = -1
 	option.Dialer = net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second}
 	option.ConnWriteTimeout = dialTimeout
+	if option.TLSConfig != nil {
+		option.DialCtxFn = n.dating(option.DialCtxFn)
+	}
 	client, err := rueidis.NewClient(option)
 	if err != nil {
 		n.Fault = diagnose(ctx, option, err)
@@ -43,6 +48,28 @@ func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node
 	}
 	return n
 }
+
+// dating returns a function that dials with TLS, and records until when the certificates are valid.
+func (n *Node) dating(dial dialer) dialer {
+	if dial == nil {
+		dial = node.Dial
+	}
+	return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		conn, err := dial(ctx, addr, d, config)
+		if secure, ok := conn.(*tls.Conn); ok && err == nil {
+			for _, chain := range secure.ConnectionState().VerifiedChains {
+				for _, certificate := range chain {
+					if left := time.Until(certificate.NotAfter); n.Certificate == 0 || left < n.Certificate {
+						n.Certificate = left
+					}
+				}
+			}
+		}
+		return conn, err
+	}
+}
+
+type dialer = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
 
 // elsewhere reports whether an address may belong to another host.
 func elsewhere(addr string) bool {
