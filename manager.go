@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,7 +180,25 @@ func (s *startup) await(ctx context.Context) error {
 	if err != nil && s.wait > 0 {
 		return errs.Several(err.Error()+"; waited "+errs.Readable(s.waited()), err)
 	}
+	if err == nil {
+		s.settle(ctx)
+	}
 	return err
+}
+
+// settle waits until each node knows the others of the list, which takes a round trip: before that their votes do not
+// count. A caller that asks once would fail.
+func (s *startup) settle(ctx context.Context) {
+	tick := time.NewTimer(time.Millisecond)
+	defer tick.Stop()
+	unsettled := func(sh *shard) bool { return !sh.ensemble.Settled() }
+	for began := s.m.clock.Steady(); slices.ContainsFunc(s.m.shards, unsettled) && s.m.clock.Steady().Sub(began) < newPatience; tick.Reset(time.Millisecond) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // misconfigured returns the error of the first node that an operator must correct, if the list of nodes

@@ -129,6 +129,9 @@ func (e *Ensemble) Size() int { return len(e.nodes) }
 // Used records that the Manager asks for leases.
 func (e *Ensemble) Used() { e.lists.use() }
 
+// Settled reports whether each connected node knows the others of the list: until then their votes do not count.
+func (e *Ensemble) Settled() bool { return e.lists.settled() }
+
 // Post queues a request for node i. If the node refuses it, to receives the error at
 // once.
 func (e *Ensemble) Post(i int, req *wire.Request, to node.Receiver) {

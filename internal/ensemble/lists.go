@@ -21,9 +21,9 @@ type lists struct {
 
 	mu      sync.Mutex
 	rule    *quorum.Lists
-	ids     []string // the identity that each node had last, "" before the first
-	refusal []error  // of each node, while the rule says that it refuses
-	copied  []error  // why a node isn't a node of its own, nil if it is
+	ids     []string            // the identity that each node had last, "" before the first
+	refusal []*wire.ConfigError // of each node, while the rule says that it refuses
+	copied  []error             // why a node isn't a node of its own, nil if it is
 	rivals  []quorum.Rivals
 	guarded bool // this client has the guard; never changes
 	// bound is why a client without the guard does not vote until boundUntil: others have the guard. boundBy is the
@@ -48,7 +48,7 @@ func (l *lists) order() []int {
 func newLists(c *clock.Clock, nodes []*node.Node, guarded bool) *lists {
 	n := len(nodes)
 	return &lists{
-		clock: c, nodes: nodes, rule: quorum.NewLists(n, node.ListAge), ids: make([]string, n), refusal: make([]error, n), copied: make([]error, n),
+		clock: c, nodes: nodes, rule: quorum.NewLists(n, node.ListAge), ids: make([]string, n), refusal: make([]*wire.ConfigError, n), copied: make([]error, n),
 		rivals: make([]quorum.Rivals, n), guarded: guarded,
 	}
 }
@@ -94,11 +94,26 @@ func (l *lists) record(i int, e wire.ListEntry, sent, now clock.Steady, a wire.L
 	if a.ID != "" {
 		l.ids[i] = a.ID
 	}
-	l.rule.Record(i, quorum.Enlisting{Members: quorum.Set(e.Members).Without(i), Adds: e.Adds, Keeps: e.Keeps}, sent, now, answer)
-	if l.refusal[i] = nil; a.Refused > 0 {
+	if a.Refused > 0 {
+		answer.Lacks = l.lacks(&a)
 		l.refusal[i] = wire.OtherList(a.Other, len(l.ids), a.Refused)
 	}
-	return l.refusal[i]
+	l.rule.Record(i, quorum.Enlisting{Members: quorum.Set(e.Members).Without(i), Adds: e.Adds, Keeps: e.Keeps}, sent, now, answer)
+	if a.Refused > 0 {
+		return l.refusal[i]
+	}
+	return nil
+}
+
+// lacks returns the nodes that a list in the way does not have, no nodes if it is of another version of the protocol.
+func (l *lists) lacks(a *wire.ListAnswer) (s quorum.Set) {
+	theirs, ok := a.OtherNodes()
+	for i, id := range l.ids {
+		if ok && id != "" && !slices.Contains(theirs, id) {
+			s = s.With(i)
+		}
+	}
+	return s
 }
 
 // Gone implements node.Lists.
@@ -133,14 +148,19 @@ func (l *lists) Bind(i int, until clock.Steady, err *wire.ConfigError) {
 
 // unbound returns why a client without the guard does not vote on node i, nil if it does.
 func (l *lists) unbound(i int, now clock.Steady) error {
-	switch {
-	case now >= l.boundUntil:
+	if now >= l.boundUntil {
 		return nil
-	case i == l.boundBy:
-		return l.bound
 	}
-	elsewhere := *l.bound
-	elsewhere.Problem = fmt.Sprintf("node %d (%s): %s", l.boundBy, l.nodes[l.boundBy].Addr(), l.bound.Problem)
+	return l.elsewhere(i, l.boundBy, l.bound)
+}
+
+// elsewhere returns the error of node j for node i.
+func (l *lists) elsewhere(i, j int, err *wire.ConfigError) error {
+	if i == j {
+		return err
+	}
+	elsewhere := *err
+	elsewhere.Problem = fmt.Sprintf("node %d (%s): %s", j, l.nodes[j].Addr(), err.Problem)
 	return &elsewhere
 }
 
@@ -157,6 +177,11 @@ func (l *lists) Votes(i int) error {
 	}
 	if j, refused := l.rule.Refused(now); refused {
 		return l.refusal[j]
+	}
+	if j, lacked := l.rule.Lacked(i, now); lacked && l.rule.Settled(now) {
+		without := *l.refusal[j]
+		without.List = false // the other nodes are enough
+		return l.elsewhere(i, j, &without)
 	}
 	if !l.rule.Votes(i, now) {
 		return wire.ErrConnecting
@@ -213,6 +238,14 @@ func (l *lists) Announced(i int, own *wire.Announcement, all map[string]clock.St
 		return wire.Apart(own.Addrs, other.Addrs)
 	}
 	return nil
+}
+
+// settled reports whether each connected node knows the others of the list.
+func (l *lists) settled() bool {
+	_, now := l.clock.Both()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rule.Settled(now)
 }
 
 // use records that the Manager asks for leases.

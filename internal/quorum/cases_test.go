@@ -272,6 +272,9 @@ func TestLists(t *testing.T) {
 					a.Known = false
 				case "refuses":
 					a.Refused = duration(t, step.named["for"])
+					if text, ok := step.named["lacks"]; ok {
+						a.Lacks = a.Lacks.With(number(t, text))
+					}
 				case "knows": // without our list
 				default:
 					t.Fatalf("unknown step %q", step.words[0])

@@ -55,8 +55,10 @@ type Listed struct {
 	// Known means that the node has an identity. Renamed means that it had another one
 	// before, by which the other nodes still know it.
 	Known, Renamed bool
-	// Refused is how long a list of other clients is in the way; 0 if none is.
+	// Refused is how long a list of other clients is in the way; 0 if none is. Lacks are the nodes of the Manager that
+	// the other list does not have.
 	Refused time.Duration
+	Lacks   Set
 	// Stands means that the node has the list registered.
 	Stands bool
 }
@@ -74,15 +76,19 @@ type Enlisting struct {
 //
 // A vote counts only while each connected node has a registered list that includes the voting node. So of two Managers
 // whose lists exclude each other, the later one is refused by a node that both are connected to. A refusal anywhere
-// withholds all votes: the other nodes may be those that only one of the two uses.
+// withholds all votes: the other nodes may be those that only one of the two uses. But a Manager that does without the
+// nodes which the other list lacks is not refused: it registers the rest, and only their votes count. That needs a
+// majority of its list, and no lease of it that may rely on a registration with the nodes left out.
 type Lists struct {
 	nodes []listed
 	known Set // nodes with an identity
-	// used means that the Manager may have been granted a lease. Until then a refusal
-	// makes it give up what it has registered elsewhere, so that a mistake in a new client
-	// does not stay in the way of the others.
+	// used means that the Manager may have been granted a lease. Until then a refusal that
+	// withholds all votes makes it give up what it has registered elsewhere, so that a mistake
+	// in a new client does not stay in the way of the others.
 	used bool
-	age  time.Duration // after which a registration does not count
+	// relied are the nodes whose votes have counted since then.
+	relied Set
+	age    time.Duration // after which a registration does not count
 }
 
 type listed struct {
@@ -90,6 +96,7 @@ type listed struct {
 	has     Set          // what the node has registered for this Manager
 	at      clock.Steady // when that was sent
 	refused clock.Steady // the end of a refusal
+	lacks   Set          // until then the votes of these do not count
 }
 
 // NewLists returns the lists of a Manager with n nodes, before the first answer. A
@@ -100,8 +107,20 @@ func NewLists(n int, age time.Duration) *Lists {
 
 // Entry returns what to ask node i to register.
 func (l *Lists) Entry(i int, now clock.Steady) Enlisting {
-	_, refused := l.Refused(now)
-	return Enlisting{Members: l.known, Adds: !l.refusedBut(i, now), Keeps: !refused || l.used}
+	if _, refused := l.Refused(now); refused {
+		return Enlisting{Members: l.known, Adds: !l.refusedBut(i, now), Keeps: l.used}
+	}
+	return Enlisting{Members: l.known &^ l.lacked(now), Adds: true, Keeps: true}
+}
+
+// lacked returns the nodes that a list in the way does not have.
+func (l *Lists) lacked(now clock.Steady) (s Set) {
+	for j := range l.nodes {
+		if l.nodes[j].refused > now {
+			s |= l.nodes[j].lacks
+		}
+	}
+	return s
 }
 
 // refusedBut reports whether a node other than i refuses the list.
@@ -117,20 +136,35 @@ func (l *Lists) refusedBut(i int, now clock.Steady) bool {
 // Record records the answer of node i to what it was asked at sent.
 func (l *Lists) Record(i int, e Enlisting, sent, now clock.Steady, a Listed) {
 	n := &l.nodes[i]
-	n.up, n.at, n.refused, n.has = true, sent, 0, 0
+	whole := n.refused <= now || e.Members.With(i)&n.lacks != 0 // it asked for more than the nodes of both lists
+	stood, at := n.has, n.at
+	n.up, n.at, n.has = true, sent, 0
 	if a.Renamed {
+		stood = 0
 		for j := range l.nodes {
-			l.nodes[j].has = l.nodes[j].has.Without(i)
+			l.nodes[j].has, l.nodes[j].lacks = l.nodes[j].has.Without(i), l.nodes[j].lacks.Without(i)
 		}
 	}
 	if !a.Known {
-		l.known = l.known.Without(i)
+		l.known, n.refused = l.known.Without(i), 0
 		return
 	}
 	l.known = l.known.With(i)
+	lacks := a.Lacks
+	if e.Members.With(i)&lacks == 0 { // to leave these out does not help
+		lacks = All(len(l.nodes))
+	}
 	switch {
-	case a.Refused > 0:
-		n.refused = now.Add(a.Refused)
+	case a.Refused > 0 && whole:
+		n.refused, n.lacks = now.Add(a.Refused), lacks
+	case a.Refused > 0: // by a third list
+		n.refused, n.lacks = max(n.refused, now.Add(a.Refused)), n.lacks|lacks
+	case whole:
+		n.refused = 0
+	}
+	switch {
+	case a.Refused > 0: // a refusal ends no registration
+		n.has, n.at = stood&^n.lacks, at
 	case a.Stands:
 		n.has = e.Members.With(i)
 	}
@@ -150,8 +184,11 @@ func (l *Lists) Gone(i int) (was bool) {
 	return was
 }
 
-// Refused returns a node that refuses the list; false if none does.
+// Refused returns a node that refuses the list, if that withholds all votes.
 func (l *Lists) Refused(now clock.Steady) (i int, ok bool) {
+	if lacked := l.lacked(now); lacked&l.relied == 0 && len(l.nodes)-lacked.Len() >= Size(len(l.nodes)) {
+		return 0, false
+	}
 	for i := range l.nodes {
 		if l.nodes[i].refused > now {
 			return i, true
@@ -160,7 +197,17 @@ func (l *Lists) Refused(now clock.Steady) (i int, ok bool) {
 	return 0, false
 }
 
-// Votes reports whether the votes of node i count.
+// Lacked returns a node that refuses the list because of node i.
+func (l *Lists) Lacked(i int, now clock.Steady) (by int, ok bool) {
+	for j := range l.nodes {
+		if l.nodes[j].refused > now && l.nodes[j].lacks.Has(i) {
+			return j, true
+		}
+	}
+	return 0, false
+}
+
+// Votes reports whether the votes of node i count. The Manager does not do without that node any more.
 func (l *Lists) Votes(i int, now clock.Steady) bool {
 	if _, refused := l.Refused(now); refused || !l.nodes[i].up || !l.known.Has(i) {
 		return false
@@ -171,12 +218,26 @@ func (l *Lists) Votes(i int, now clock.Steady) bool {
 			return false
 		}
 	}
+	if l.used {
+		l.relied = l.relied.With(i)
+	}
 	return true
 }
 
 // Stale reports whether node i should be asked again now, because it lacks a node that
 // the Manager has met since.
 func (l *Lists) Stale(i int, now clock.Steady) bool {
-	n := &l.nodes[i]
-	return n.up && l.known.Has(i) && n.refused <= now && n.has != l.known|n.has && !l.refusedBut(i, now)
+	n, names := &l.nodes[i], l.known&^l.lacked(now)
+	_, refused := l.Refused(now)
+	return n.up && l.known.Has(i) && !refused && n.has != names|n.has
+}
+
+// Settled reports whether no node should be asked again now.
+func (l *Lists) Settled(now clock.Steady) bool {
+	for i := range l.nodes {
+		if l.Stale(i, now) {
+			return false
+		}
+	}
+	return true
 }

@@ -51,6 +51,15 @@ func ReadListed(reply []rueidis.RedisMessage) (a ListAnswer, err error) {
 	return a, p.end()
 }
 
+// OtherNodes returns the nodes of the other list. ok is false if it is of another version of the protocol.
+func (a *ListAnswer) OtherNodes() (ids []string, ok bool) {
+	words := strings.SplitN(a.Other, " ", 3)
+	if len(words) != 3 || words[0] != listVersion {
+		return nil, false
+	}
+	return strings.Split(words[2], ","), true
+}
+
 // OtherList returns the error about a list of other clients that is in the way of one of n nodes.
 func OtherList(other string, n int, left time.Duration) *ConfigError {
 	version, rest, _ := strings.Cut(other, " ")

@@ -118,35 +118,38 @@ func listing(guard time.Duration) []quorumlock.Option {
 	}
 }
 
-// Two clients, each with a node that the other lacks, start at one moment on nodes that know nothing. At most one gets
-// the lease.
+// Two clients, each with a node that the other lacks, start at one moment on nodes that know nothing. The nodes of both
+// lists grant the lease to one of them, and at least one of the clients gets no vote of the node that the other lacks.
 func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	t.Parallel()
 	rounds := testkit.Count(40, 20)
 	servers := redistest.Start(t, 4)
 	lists := [][]string{pick(servers, 0, 1, 2), pick(servers, 0, 1, 3)}
-	var both, one, refusals int
+	var both, one, lacking int
 	for round := range rounds {
 		for _, s := range servers {
 			s.MustDo("FLUSHALL")
 		}
-		var valid, refused atomic.Int32
+		var valid, lacked atomic.Int32
 		var all, held sync.WaitGroup
 		held.Add(len(lists))
 		for _, addrs := range lists {
 			all.Go(func() {
 				m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), listing(5*time.Second)...)
-				if err == nil {
+				if err == nil { // otherwise it has met more of its nodes than the other client, and too few of both lists
 					defer func() { assert.NoError(t, m.Close(background)) }()
-					var l *quorumlock.Lease
-					if l, err = m.TryAcquire(background, "job"); err == nil {
+					l, refused := m.TryAcquire(background, "job")
+					if refused == nil {
 						defer func() { assert.NoError(t, l.Release(background)) }()
 						valid.Add(1)
+					} else if !errors.Is(refused, quorumlock.ErrHeld) {
+						assert.ErrorIs(t, refused, quorumlock.ErrNoQuorum, "round %d", round)
 					}
+					err = m.Nodes()[2].Err
 				}
-				if err != nil && !errors.Is(err, quorumlock.ErrHeld) {
-					refused.Add(1)
+				if err != nil {
+					lacked.Add(1)
 					assert.ErrorContains(t, err, "other clients of this node use a list of 3 nodes, and this one uses another list of 3: two clients could be granted the same lock", "round %d", round)
 					assert.ErrorContains(t, err, "change one at a time")
 				}
@@ -155,17 +158,17 @@ func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
 			})
 		}
 		all.Wait()
-		refusals += int(refused.Load())
-		switch valid.Load() {
+		switch lacking += int(lacked.Load()); valid.Load() {
 		case 2:
 			both++
 		case 1:
 			one++
 		}
 	}
-	t.Logf("of %d rounds: both valid %d, one valid %d, refused %d", rounds, both, one, refusals)
+	t.Logf("of %d rounds: both valid %d, one valid %d, a node without a vote %d", rounds, both, one, lacking)
 	assert.Zero(t, both)
-	assert.GreaterOrEqual(t, refusals, rounds, "of two, at least one is refused")
+	assert.GreaterOrEqual(t, one, rounds/2)
+	assert.GreaterOrEqual(t, lacking, rounds, "of two, at least one")
 }
 
 // Clients of another protocol version use the same nodes. This client gets no lease alongside them, and an error that
@@ -199,14 +202,14 @@ func TestClientsThatSpeakAnotherVersionOfTheProtocolAreRefused(t *testing.T) {
 }
 
 // Only short-lived clients use the nodes, like commands run by cron. One node comes back empty, and a new client gives
-// it another identity. The old list expires although clients ask in between.
+// it another identity. The nodes that both lists have grant locks until the list of before has ended.
 func TestAFleetOfShortCommandsGoesOnAfterANodeWasLost(t *testing.T) {
-	testkit.OnlyNightly(t, "a list ends after 32 s")
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := pick(servers, 0, 1, 2)
-	guard := time.Second
+	const guard = time.Second
+	lacked := false
 	command := func() error {
 		m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), quorumlock.WithTTL(guard), quorumlock.WithRestartGuard(guard),
 			quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -218,6 +221,9 @@ func TestAFleetOfShortCommandsGoesOnAfterANodeWasLost(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if n := m.Nodes()[2]; n.Err != nil && strings.Contains(n.Err.Error(), "use a list of 3 nodes, and this one uses another list of 3") {
+			lacked = true
+		}
 		return l.Release(background)
 	}
 	testkit.Eventually(t, "the first quarantine is over, and two nodes know all three", func() bool {
@@ -227,16 +233,16 @@ func TestAFleetOfShortCommandsGoesOnAfterANodeWasLost(t *testing.T) {
 	})
 	servers[2].Kill()
 	servers[2].Restart() // it keeps nothing
-	refused, since := 0, time.Now()
-	require.Eventually(t, func() bool {
-		err := command()
-		if err != nil && strings.Contains(err.Error(), "use a list of") {
-			refused++
+	for since := time.Now(); time.Since(since) < 5*guard; {
+		if err := command(); err != nil {
+			for _, s := range servers {
+				t.Log(s.Addr(), s.MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1", "WITHSCORES"))
+			}
+			t.Log(time.Now().UnixMicro())
+			t.Fatal(err)
 		}
-		return err == nil && time.Since(since) > 5*guard
-	}, 2*time.Minute, 500*time.Millisecond)
-	assert.Positive(t, refused, "the node has another identity")
-	t.Log(refused, time.Since(since))
+	}
+	assert.True(t, lacked, "the node has another identity")
 }
 
 // fleet replaces its clients one after the other, and always has one that works.
