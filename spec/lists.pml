@@ -7,7 +7,9 @@
  * not share a node with a majority of another list that it remembers. A vote counts only
  * while each node that the client is connected to has registered a list with the voting
  * node. A lease has the votes of a majority; its nodes exclude each other's leases, so
- * only lists that differ can lead to two leases. Leases are renewed as long as their
+ * only lists that differ can lead to two leases. A client that is refused does without the
+ * nodes that the other list lacks, if the rest are a majority of its list, and no lease of
+ * it has their votes. Leases are renewed as long as their
  * client lives and a majority answers, whatever the lists say. Node 0 may be
  * down at the start, for all clients. One node may lose what it remembers (the restart guard keeps its
  * votes, so its locks are not lost here). The claim: while a client has a lease, no other
@@ -50,6 +52,8 @@ byte met[CLIENTS];		/* nodes with a known identity */
 byte up[CLIENTS];		/* nodes that the client is connected to */
 byte stands[CLIENTS];		/* nodes that have answered that the list stands */
 byte refused[CLIENTS];		/* nodes that have refused the list */
+byte lacks[CLIENTS * NODES];	/* nodes that the list lacks for which a node has refused ours */
+byte relied[CLIENTS];		/* nodes that have given a vote for a lease of the client */
 bool running[CLIENTS];
 bool used[CLIENTS];		/* the client has had a lease */
 byte lease[CLIENTS];		/* nodes of the lease, 0 for none */
@@ -62,6 +66,7 @@ byte down;			/* a set of one node at most */
 bool lost;			/* a node has lost what it remembers */
 
 hidden byte i, j, x, y;
+hidden byte whole, apart;
 
 /* Every majority of one list shares a node with every majority of the other. */
 #ifdef MUTANT_REPLACED_NODE_PASSES	/* A list with one node replaced passes as well. */
@@ -69,6 +74,16 @@ hidden byte i, j, x, y;
 #else
 #define BESIDE(n, m, both) (QUORUM(n) + QUORUM(m) > (both))
 #endif
+
+#define AWAY(c, n) (HAS(refused[c], n) -> lacks[AT(c, n)] : 0)
+#define LACKED(c) (AWAY(c, 0) | AWAY(c, 1) | AWAY(c, 2) | (NODES == 3 -> 0 : AWAY(c, NODES - 1)))
+#ifdef MUTANT_LEASES_DO_WITHOUT	/* A client does without a node that has voted for its lease. */
+#define SOFT(c) (LEN(list[c] & ~LACKED(c)) >= QUORUM(LEN(list[c])))
+#else
+#define SOFT(c) ((LACKED(c) & relied[c]) == 0 && LEN(list[c] & ~LACKED(c)) >= QUORUM(LEN(list[c])))
+#endif
+/* All votes are withheld. */
+#define HARD(c) (refused[c] != 0 && !SOFT(c))
 
 #ifdef MUTANT_REFUSED_KEEPS_NOTHING	/* A client that is refused by one node lets its lists on the others end, although it has a lease. */
 #define KEEPS(c) false
@@ -91,37 +106,51 @@ inline forget(c, n)
 #define MAYLOOK(c, n) (running[c] && HAS(list[c], n) && !HAS(down, n))
 inline look(c, n)
 {
-	x = met[c] | BIT(n);
-	y = 0; i = 0;
+	x = (HARD(c) -> met[c] : met[c] & ~LACKED(c)) | BIT(n);
+	whole = !HAS(refused[c], n) || (x & lacks[AT(c, n)]) != 0;
+	apart = HARD(c) && (refused[c] & ~BIT(n)) != 0;
+	y = 0; i = 0; j = 0;
 	do
 	:: i < CLIENTS ->
 		if
-		:: i != c && entry[AT(i, n)] != 0 && !BESIDE(LEN(list[c]), LEN(list[i]), LEN(x | entry[AT(i, n)])) -> y = 1
+		:: i != c && entry[AT(i, n)] != 0 && !BESIDE(LEN(list[c]), LEN(list[i]), LEN(x | entry[AT(i, n)])) ->
+			y = 1; j = x & ~entry[AT(i, n)]
 		:: else
 		fi;
 		i++
 	:: else -> break
 	od;
 	i = 0;
-	met[c] = x; up[c] = up[c] | BIT(n);
+	met[c] = met[c] | BIT(n); up[c] = up[c] | BIT(n);
 	if
 	:: y == 1 ->
-		refused[c] = refused[c] | BIT(n); stands[c] = stands[c] & ~BIT(n);
+		j = (j == 0 -> 15 : j);
+		lacks[AT(c, n)] = (whole -> j : lacks[AT(c, n)] | j);
+		refused[c] = refused[c] | BIT(n);
 		if
-		:: KEEPSPARTS(c) && entry[AT(c, n)] != 0 -> age[AT(c, n)] = 0
+		:: (entry[AT(c, n)] & lacks[AT(c, n)]) != 0 -> stands[c] = stands[c] & ~BIT(n)
+		:: else		/* a refusal ends no registration */
+		fi;
+		if
+		:: KEEPSPARTS(c) && entry[AT(c, n)] != 0 && (entry[AT(c, n)] & ~x) == 0 -> age[AT(c, n)] = 0
 		:: else
 		fi
-	:: y == 0 && (refused[c] & ~BIT(n)) == 0 ->
-		refused[c] = 0; stands[c] = stands[c] | BIT(n);
+	:: y == 0 && !apart ->
+		if
+		:: whole -> refused[c] = refused[c] & ~BIT(n); lacks[AT(c, n)] = 0
+		:: else
+		fi;
+		stands[c] = stands[c] | BIT(n);
 		entry[AT(c, n)] = x; age[AT(c, n)] = 0
-	:: y == 0 && (refused[c] & ~BIT(n)) != 0 ->
-		refused[c] = refused[c] & ~BIT(n);
+	:: y == 0 && apart ->
+		refused[c] = refused[c] & ~BIT(n); lacks[AT(c, n)] = 0;
 		if
 		:: KEEPS(c) && entry[AT(c, n)] == x -> age[AT(c, n)] = 0; stands[c] = stands[c] | BIT(n)
 		:: KEEPSPARTS(c) && entry[AT(c, n)] != 0 && entry[AT(c, n)] != x -> age[AT(c, n)] = 0; stands[c] = stands[c] & ~BIT(n)
 		:: else -> stands[c] = stands[c] & ~BIT(n)
 		fi
 	fi;
+	j = 0; whole = 0; apart = 0;
 	x = 0; y = 0
 }
 
@@ -134,12 +163,12 @@ inline look(c, n)
 #define KNOWS(c, j, n) (!HAS(up[c], j) || HAS(stands[c], j) && FRESH(c, j) && HAS(entry[AT(c, j)], n))
 #endif
 #ifdef MUTANT_OWN_NODE_IS_ENOUGH	/* A vote counts when its own node has registered the list. */
-#define COUNTS(c, n) (refused[c] == 0 && HAS(up[c], n) && KNOWS(c, n, n))
+#define COUNTS(c, n) (!HARD(c) && HAS(up[c], n) && KNOWS(c, n, n))
 #else
 #ifdef MUTANT_REFUSAL_IS_OF_ONE_NODE	/* A refusal withholds the vote of the node that refuses, and no other. */
 #define COUNTS(c, n) (HAS(up[c] & ~refused[c], n) && KNOWS(c, n, n))
 #else
-#define COUNTS(c, n) (refused[c] == 0 && HAS(up[c], n) && KNOWS(c, 0, n) && KNOWS(c, 1, n) && KNOWS(c, 2, n) && (NODES == 3 || KNOWS(c, NODES - 1, n)))
+#define COUNTS(c, n) (!HARD(c) && HAS(up[c], n) && KNOWS(c, 0, n) && KNOWS(c, 1, n) && KNOWS(c, 2, n) && (NODES == 3 || KNOWS(c, NODES - 1, n)))
 #endif
 #endif
 
@@ -155,7 +184,7 @@ inline grant(c)
 	:: NODES == 4 -> x = x | FREE(c, NODES - 1) << 3
 	:: else
 	fi;
-	lease[c] = x; left[c] = TTL; used[c] = true; since[c] = up[c];
+	lease[c] = x; left[c] = TTL; used[c] = true; since[c] = up[c]; relied[c] = relied[c] | x;
 	x = 0;
 	assert(HELD == 1 || (up[c] & SINCE(c)) == 0)
 }
@@ -164,7 +193,7 @@ inline grant(c)
 #define MAYDROP(c, n) (HAS(lease[c], n) && LEN(lease[c]) > QUORUM(LEN(list[c])))
 
 /* A client that renews looks at all nodes that it is connected to. It prolongs what stands. */
-#define LOOKED(c, n) (!HAS(up[c], n) || FRESH(c, n) || HAS(refused[c], n) && entry[AT(c, n)] == 0 || refused[c] != 0 && !KEEPSPARTS(c))
+#define LOOKED(c, n) (!HAS(up[c], n) || FRESH(c, n) || HAS(refused[c], n) && entry[AT(c, n)] == 0 || HARD(c) && !KEEPSPARTS(c))
 #define MAYRENEW(c) (running[c] && lease[c] != 0 && LEN(lease[c] & ~down) >= QUORUM(LEN(list[c])) && left[c] < TTL \
 	&& LOOKED(c, 0) && LOOKED(c, 1) && LOOKED(c, 2) && (NODES == 3 || LOOKED(c, NODES - 1)))
 
@@ -172,7 +201,8 @@ inline grant(c)
 inline stop(c)
 {
 	running[c] = false;
-	met[c] = 0; up[c] = 0; stands[c] = 0; refused[c] = 0; used[c] = false
+	met[c] = 0; up[c] = 0; stands[c] = 0; refused[c] = 0; used[c] = false; relied[c] = 0;
+	lacks[AT(c, 0)] = 0; lacks[AT(c, 1)] = 0; lacks[AT(c, 2)] = 0; lacks[AT(c, NODES - 1)] = 0
 }
 
 inline tick()
@@ -211,12 +241,18 @@ inline lose(n)
 	forget(0, n); forget(1, n)
 }
 
+/* The list in the way has ended on a node. */
+#define ENDED(c, n) ((c == 0 || entry[AT(0, n)] == 0) && (c == 1 || entry[AT(1, n)] == 0) && (c == 2 || CLIENTS == 2 || entry[AT(CLIENTS - 1, n)] == 0))
+
 #define FORCLIENT(c) \
 	:: d_step { MAYLOOK(c, 0) -> look(c, 0) } \
 	:: d_step { MAYLOOK(c, 1) -> look(c, 1) } \
 	:: d_step { MAYLOOK(c, 2) -> look(c, 2) } \
 	:: d_step { NODES == 4 && MAYLOOK(c, NODES - 1) -> look(c, NODES - 1) } \
 	:: d_step { MAYGRANT(c) -> grant(c) } \
+	:: d_step { HAS(refused[c], 0) && !HARD(c) && ENDED(c, 0) -> refused[c] = refused[c] & ~1; lacks[AT(c, 0)] = 0 } \
+	:: d_step { HAS(refused[c], 1) && !HARD(c) && ENDED(c, 1) -> refused[c] = refused[c] & ~2; lacks[AT(c, 1)] = 0 } \
+	:: d_step { HAS(refused[c], 2) && !HARD(c) && ENDED(c, 2) -> refused[c] = refused[c] & ~4; lacks[AT(c, 2)] = 0 } \
 	:: d_step { MAYRENEW(c) -> left[c] = TTL } \
 	:: d_step { MAYDROP(c, 0) -> lease[c] = lease[c] & ~1 } \
 	:: d_step { MAYDROP(c, 1) -> lease[c] = lease[c] & ~2 } \
