@@ -239,8 +239,10 @@ func TestAWholeClusterIsComparedWithOneSlotOnRealServers(t *testing.T) {
 		assert.Positive(t, row.Median("whole"), row.Case)
 		assert.Positive(t, row.Median("slot"), row.Case)
 	}
-	heap := sections[0].Rows[2]
-	assert.Greater(t, heap.Median("whole"), heap.Median("slot"), "sixteen buckets need more than one")
+	for _, i := range []int{0, 2} { // twice the CPU, and a larger heap; 40 leases cost nearly the same
+		row := sections[0].Rows[i]
+		assert.Greater(t, row.Median("whole"), row.Median("slot"), "%s: sixteen buckets need more than one", row.Case)
+	}
 }
 
 func TestAMeasurementThatCannotStartSaysWhy(t *testing.T) {
