@@ -62,10 +62,14 @@ func (p *program) acquire(
 		}
 		return max(o.wait-time.Since(began), 0)
 	}
-	m, err := p.connection.manager(ctx, quorumlock.WithTTL(o.ttl), quorumlock.WithHolder(o.holder))
+	notes := p.waitNotes()
+	defer notes.end()
+	settings := []quorumlock.Option{quorumlock.WithTTL(o.ttl), quorumlock.WithHolder(o.holder), quorumlock.WithLogger(notes.logger())}
+	m, err := p.connection.manager(ctx, settings...)
 	if worthWaiting(err) && rest() > 0 && ctx.Err() == nil { // the servers may start later
 		p.note("%s; waiting", oneLine(err))
-		m, err = p.connection.manager(ctx, quorumlock.WithTTL(o.ttl), quorumlock.WithHolder(o.holder), quorumlock.WithStartupWait(rest()))
+		notes.begin(names)
+		m, err = p.connection.manager(ctx, append(settings, quorumlock.WithStartupWait(rest()))...)
 		err = waitOver(ctx, err, o)
 	}
 	if err != nil {
@@ -81,6 +85,7 @@ func (p *program) acquire(
 	}
 	if !o.quiet(err) {
 		p.note("%s; waiting", oneLine(err))
+		notes.begin(names)
 	}
 	if o.waitGiven {
 		opts = append(opts, quorumlock.WithWait(rest()))

@@ -290,10 +290,10 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// manager returns a Manager over the nodes.
+// manager returns a Manager over the nodes. It logs nothing unless the options have a logger.
 func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
 	// A command itself prints what the library would log, in a line for a person.
-	opts = append(opts, quorumlock.WithPrefix(c.prefix), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+	opts = append([]quorumlock.Option{quorumlock.WithPrefix(c.prefix), quorumlock.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
 	if c.nodeTimeout > 0 {
 		opts = append(opts, quorumlock.WithNodeTimeout(c.nodeTimeout))
 	}

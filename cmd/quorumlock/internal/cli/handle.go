@@ -32,8 +32,8 @@ its owner can prolong the lock with renew, give it back with release, or
 resume it in a program (Manager.Resume). The lock is not renewed until then. A
 single command is safer under run, which renews the lock and stops the command
 when it is lost. A shared lease has no handle: to read, use run --shared.`,
-		Example: `  handle=$(quorumlock acquire deploy --ttl 10m) || exit
-  ./build && handle=$(quorumlock renew "$handle" --ttl 10m) && ./roll-out
+		Example: `  handle=$(quorumlock acquire deploy --ttl 30s) || exit
+  ./build && handle=$(quorumlock renew "$handle" --ttl 30s) && ./roll-out
   quorumlock release "$handle"`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),

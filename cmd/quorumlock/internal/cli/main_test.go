@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv("QUORUMLOCK_CLI_MAIN") != "nested" {
 			_ = os.Unsetenv("QUORUMLOCK_CLI_MAIN") // the commands that it runs are not command lines
 		}
+		if every, err := time.ParseDuration(os.Getenv("QUORUMLOCK_CLI_STILL_WAITING")); err == nil {
+			stillWaiting = every
+		}
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	testkit.RunWaiting(m)

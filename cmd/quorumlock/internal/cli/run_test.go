@@ -236,6 +236,38 @@ func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
 	require.NoError(t, c.Wait())
 }
 
+func TestAWaitSaysThatItGoesOnAndWhichNodesChange(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	m := open(t, addrs, quorumlock.WithTTL(30*time.Second))
+	l, err := m.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+
+	notes := filepath.Join(t.TempDir(), "stderr")
+	file, err := os.Create(notes)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	c := commandLine(t, addrs, "run", "job", "--", "sh", "-c", "echo works >&2; sleep 1")
+	c.Env, c.Stderr = append(c.Env, "QUORUMLOCK_CLI_STILL_WAITING=100ms"), file
+	require.NoError(t, c.Start())
+	printed := func() string { text, _ := os.ReadFile(notes); return string(text) }
+	says := func(text string) {
+		t.Helper()
+		eventually(t, text, func() bool { return strings.Contains(printed(), text) })
+	}
+	says(`quorumlock: still waiting for "job" after `)
+	servers[2].Kill()
+	says(`level=WARN msg="quorumlock: node grants no locks; the others do, as they are a majority" node=2 addr=` + addrs[2])
+	servers[2].Restart()
+	says(`level=INFO msg="quorumlock: node grants locks again" node=2`)
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, c.Wait())
+	_, after, works := strings.Cut(printed(), "works\n")
+	assert.True(t, works)
+	assert.NotRegexp(t, "still waiting|level=", after, "the wait is over")
+}
+
 func TestARunWaitsForServersThatStartLater(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
