@@ -5,6 +5,7 @@ package doctor
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"os"
 	"regexp"
@@ -382,6 +383,8 @@ func TestACertificateThatEndsSoonIsNamed(t *testing.T) {
 		n.Certificate = left
 		assert.Equal(t, warned, slices.Contains(found(Judge([]Node{n}, Settings{})), "warn tls_certificate_ends 0"), left)
 	}
+	n.Certificate = 47 * time.Hour
+	assert.Contains(t, fmt.Sprint(Judge([]Node{n}, Settings{}).Findings), "ends in 1 day: ")
 	assert.Zero(t, Probe(t.Context(), options(addrs(servers), nil)[0], prefix).Certificate)
 }
 

@@ -136,8 +136,8 @@ func (j *judge) kind(i int, n Node) {
 	if n.Plain {
 		j.add(Note, i, CodePlain, "the connection is not encrypted: an attacker in the network reads the password, and can change answers", "use TLS on networks that you do not trust")
 	}
-	if days := n.Certificate / (24 * time.Hour); n.Certificate != 0 && days < certificateDays {
-		j.add(Warn, i, CodeTLSEnds, fmt.Sprintf("the certificate of the node, or of its authority, ends in %d days: then no client connects", days),
+	if days := int(n.Certificate / (24 * time.Hour)); n.Certificate != 0 && days < certificateDays {
+		j.add(Warn, i, CodeTLSEnds, "the certificate of the node, or of its authority, ends in "+counted(days, "day")+": then no client connects",
 			"put a new one into the files and load it, see https://github.com/quorumlock/quorumlock/blob/main/docs/redis.conf; one node after another")
 	}
 	if n.Loading {
