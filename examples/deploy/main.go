@@ -10,6 +10,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,9 +35,9 @@ const closeWithin = 20 * time.Second
 
 // worker has the settings of the flags.
 type worker struct {
-	nodes, user, passwordFile, holder, listen string
-	ttl, guard                                time.Duration
-	log                                       *slog.Logger
+	nodes, user, passwordFile, ca, holder, listen string
+	ttl, guard                                    time.Duration
+	log                                           *slog.Logger
 
 	manager atomic.Pointer[quorumlock.Manager] // nil until New has returned
 }
@@ -46,6 +48,7 @@ func main() {
 	flag.StringVar(&w.nodes, "nodes", "127.0.0.1:6379", "comma-separated host:port of independent Redis masters")
 	flag.StringVar(&w.user, "user", "", "user of the nodes")
 	flag.StringVar(&w.passwordFile, "password-file", "", "file with the user's password, read for each connection")
+	flag.StringVar(&w.ca, "ca", "", "file of the authority whose certificates the nodes have; without one, no TLS")
 	flag.StringVar(&w.holder, "holder", host, "label of this process for people, such as the pod's name")
 	flag.StringVar(&w.listen, "listen", "127.0.0.1:8080", "address of the probes")
 	flag.DurationVar(&w.ttl, "ttl", 10*time.Second, "how long a leader that died is waited for")
@@ -77,7 +80,11 @@ func (w *worker) run(ctx context.Context) error {
 		_ = server.Close()
 		<-served
 	}()
-	m, err := quorumlock.New(ctx, w.options(),
+	nodes, err := w.options()
+	if err != nil {
+		return err
+	}
+	m, err := quorumlock.New(ctx, nodes,
 		quorumlock.WithTTL(w.ttl),
 		quorumlock.WithRestartGuard(w.guard),
 		quorumlock.WithStartupWait(2*time.Minute), // the startup probe allows more
@@ -98,9 +105,14 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 // options reads the password for each connection, so that a changed Secret needs no restart.
-func (w *worker) options() []rueidis.ClientOption {
+func (w *worker) options() ([]rueidis.ClientOption, error) {
 	nodes := quorumlock.Addrs(strings.Split(w.nodes, ",")...)
+	secure, err := w.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
 	for i := range nodes {
+		nodes[i].TLSConfig = secure
 		if w.user != "" {
 			nodes[i].AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 				password, err := os.ReadFile(w.passwordFile)
@@ -108,7 +120,23 @@ func (w *worker) options() []rueidis.ClientOption {
 			}
 		}
 	}
-	return nodes
+	return nodes, nil
+}
+
+// tlsConfig returns nil without an authority: the nodes then need no TLS.
+func (w *worker) tlsConfig() (*tls.Config, error) {
+	if w.ca == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(w.ca)
+	if err != nil {
+		return nil, err
+	}
+	authority := x509.NewCertPool()
+	if !authority.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("-ca: %s holds no certificate: give a file in PEM form", w.ca)
+	}
+	return &tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS12}, nil
 }
 
 // lead does one step a second until the term ends. Put your work in its place: it must return when

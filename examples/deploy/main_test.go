@@ -48,13 +48,18 @@ type pod struct {
 // guard that it allows.
 func start(t *testing.T, servers []*redistest.Server, holder string) *pod {
 	t.Helper()
+	return startAt(t, redistest.Addrs(servers), holder)
+}
+
+func startAt(t *testing.T, addrs []string, holder string, more ...string) *pod {
+	t.Helper()
 	m := load(t)
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte(m.secret.StringData["password"]+"\n"), 0o600))
 	own := map[string]string{
-		"nodes": strings.Join(redistest.Addrs(servers), ","), "password-file": password, "holder": holder, "listen": "127.0.0.1:0", "guard": "10s",
+		"nodes": strings.Join(addrs, ","), "password-file": password, "holder": holder, "listen": "127.0.0.1:0", "guard": "10s",
 	}
-	var args []string
+	args := more
 	for name, value := range m.flags() {
 		if other, ok := own[name]; ok {
 			value = other
@@ -128,7 +133,9 @@ func (p *pod) leading(t *testing.T) time.Duration {
 }
 
 // nodes returns servers with the arguments and the users of redis.yaml.
-func nodes(t *testing.T) []*redistest.Server {
+func nodes(t *testing.T) []*redistest.Server { return nodesWith(t, redistest.Options{}) }
+
+func nodesWith(t *testing.T, options redistest.Options) []*redistest.Server {
 	t.Helper()
 	m := load(t)
 	users := filepath.Join(t.TempDir(), "users.acl")
@@ -137,7 +144,8 @@ func nodes(t *testing.T) []*redistest.Server {
 	args := append([]string{}, m.nodes.Spec.Template.Spec.Containers[0].Args...)
 	require.Equal(t, "--aclfile", args[len(args)-2])
 	args[len(args)-1] = users
-	servers := redistest.Start(t, int(*m.nodes.Spec.Replicas), args...)
+	options.Args = args
+	servers := redistest.StartWith(t, int(*m.nodes.Spec.Replicas), options)
 	for _, s := range servers {
 		require.NotNil(t, s.MustDo("ACL", "GETUSER", "quorumlock"))
 	}
@@ -201,4 +209,22 @@ func TestNodesThatAreDownMakeAReplicaUnreadyAndRestartNothing(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	p.ended.Wait()
 	require.NoError(t, p.err)
+}
+
+func TestAPodWithTheAuthorityLeadsOnNodesWithTLS(t *testing.T) {
+	t.Parallel()
+	authority := redistest.NewCA(t)
+	var addrs []string
+	for _, s := range nodesWith(t, redistest.Options{TLS: &redistest.TLS{CA: authority}}) {
+		addrs = append(addrs, s.TLSAddr())
+	}
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(ca, authority.PEM(), 0o600))
+	startAt(t, addrs, "worker-1", "-ca="+ca).leading(t)
+
+	other := filepath.Join(t.TempDir(), "other.crt")
+	require.NoError(t, os.WriteFile(other, redistest.NewCA(t).PEM(), 0o600))
+	stranger := startAt(t, addrs, "worker-2", "-ca="+other)
+	time.Sleep(2 * time.Second)
+	assert.Equal(t, http.StatusServiceUnavailable, stranger.probe(t, "/startup"), "it does not trust the nodes")
 }

@@ -103,6 +103,33 @@ func TestAMistakeInAManifestIsFound(t *testing.T) {
 	}
 }
 
+// With the lines for TLS, the servers serve nothing else, and everyone has the files that the arguments name.
+func TestTheLinesForTLSFitTheManifests(t *testing.T) {
+	with := func(file string) string { return strings.ReplaceAll(read(t, file), "#TLS ", "") }
+	m, err := decode(with("redis.yaml"), with("worker.yaml"))
+	require.NoError(t, err)
+	conf := read(t, "../../docs/redis.conf")
+	nodes, worker := m.nodes.Spec.Template.Spec, m.worker.Spec.Template.Spec
+	args := nodes.Containers[0].Args
+	for i, arg := range args {
+		if !strings.Contains(arg, "tls") || !strings.HasPrefix(arg, "--") {
+			continue
+		}
+		assert.Contains(t, conf, "\n"+strings.TrimPrefix(arg, "--")+" ")
+		if path, ok := strings.CutPrefix(args[i+1], "/etc/tls/"); ok {
+			assert.Contains(t, []string{"tls.crt", "tls.key", "ca.crt"}, path)
+		}
+	}
+	assert.Contains(t, strings.Join(args, " "), "--port 0 --tls-port "+strconv.Itoa(int(m.service.Spec.Ports[0].Port))+" ")
+	assert.Equal(t, "/etc/tls/ca.crt", m.flags()["ca"])
+	for _, pod := range []corev1.PodSpec{nodes, worker} {
+		assert.Equal(t, corev1.VolumeMount{Name: "tls", MountPath: "/etc/tls", ReadOnly: true}, pod.Containers[0].VolumeMounts[1])
+		assert.Equal(t, "tls", pod.Volumes[1].Name)
+		assert.Equal(t, "locks-redis-tls", pod.Volumes[1].Secret.SecretName)
+	}
+	assert.Equal(t, []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}, worker.Volumes[1].Secret.Items)
+}
+
 // flags are the arguments of the worker by name.
 func (m *manifests) flags() map[string]string {
 	all := map[string]string{}
