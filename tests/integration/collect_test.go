@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,12 +36,7 @@ func plant(servers []*redistest.Server, count int, at time.Time) {
 func fill(t *testing.T, servers []*redistest.Server, below int) {
 	t.Helper()
 	for _, s := range servers {
-		info, _ := s.MustDo("INFO", "memory").(string)
-		_, used, _ := strings.Cut(info, "used_memory:")
-		used, _, _ = strings.Cut(used, "\r\n")
-		n, err := strconv.Atoi(used)
-		require.NoError(t, err)
-		s.MustDo("CONFIG", "SET", "maxmemory", strconv.Itoa(max(n-below, 1)))
+		s.MustDo("CONFIG", "SET", "maxmemory", strconv.Itoa(max(usedMemory(t, s)-below, 1)))
 	}
 }
 
