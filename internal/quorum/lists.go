@@ -184,9 +184,15 @@ func (l *Lists) Gone(i int) (was bool) {
 	return was
 }
 
+// without returns the nodes that a list in the way does not have. The Manager does without them, or has no votes.
+func (l *Lists) without(now clock.Steady) (lacked Set, ok bool) {
+	lacked = l.lacked(now)
+	return lacked, lacked&l.relied == 0 && len(l.nodes)-lacked.Len() >= Size(len(l.nodes))
+}
+
 // Refused returns a node that refuses the list, if that withholds all votes.
 func (l *Lists) Refused(now clock.Steady) (i int, ok bool) {
-	if lacked := l.lacked(now); lacked&l.relied == 0 && len(l.nodes)-lacked.Len() >= Size(len(l.nodes)) {
+	if _, ok := l.without(now); ok {
 		return 0, false
 	}
 	for i := range l.nodes {
@@ -209,7 +215,7 @@ func (l *Lists) Lacked(i int, now clock.Steady) (by int, ok bool) {
 
 // Votes reports whether the votes of node i count. The Manager does not do without that node any more.
 func (l *Lists) Votes(i int, now clock.Steady) bool {
-	if _, refused := l.Refused(now); refused || !l.nodes[i].up || !l.known.Has(i) {
+	if lacked, ok := l.without(now); !ok || lacked.Has(i) || !l.nodes[i].up || !l.known.Has(i) {
 		return false
 	}
 	for j := range l.nodes {
