@@ -58,6 +58,7 @@ func (g *greeter) guard() (withheld, err error) {
 	if marker == g.marker {
 		return nil, nil // our clock already counts its quarantine
 	}
+	g.unlist() // it may have lost what it had registered
 	g.marker = marker
 	now := time.Duration(g.now) + g.meter.offset.Low() // on the node's clock
 	g.vote.Marked(g.mono(), stop, now.Microseconds(), wire.ErrQuarantined)

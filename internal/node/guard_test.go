@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +64,52 @@ func TestAFlushBetweenTwoTrustingClientsIsNoticed(t *testing.T) {
 	require.ErrorIs(t, got.Err, wire.ErrQuarantined)
 	assert.ErrorIs(t, n.Health().Reason, wire.ErrQuarantined)
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
+}
+
+// calls are the calls of Listed and Gone, in their order. Every vote counts.
+type calls struct {
+	node.Lists
+
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *calls) called(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, name)
+}
+
+func (c *calls) Entry(int) wire.ListEntry { return wire.ListEntry{Nodes: 1, Adds: true, Keeps: true} }
+func (c *calls) Gone(int)                 { c.called("gone") }
+func (c *calls) Votes(int) error          { return nil }
+func (c *calls) Stale(int) bool           { return false }
+
+func (c *calls) Listed(int, wire.ListEntry, clock.Steady, wire.ListAnswer) error {
+	c.called("listed")
+	return nil
+}
+
+func (c *calls) Announcement(int, string) *wire.Announcement { return nil }
+
+// A node that has lost its data has lost the list as well, although the connection stands.
+func TestANodeWithAnotherMarkerIsNotTrustedToRememberTheList(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	lists := new(calls)
+	n, now := run(t, node.Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Trust: true, Cap: time.Second, Lists: lists,
+	})
+	lists.mu.Lock()
+	lists.all = nil
+	lists.mu.Unlock()
+	server.MustDo("FLUSHALL")
+	answer := make(answers, 1)
+	require.True(t, n.Post(acquisition("p:job", ownerA, now()+10*time.Second), answer))
+	require.ErrorIs(t, answer.Next(t).Err, wire.ErrQuarantined)
+	lists.mu.Lock()
+	defer lists.mu.Unlock()
+	require.GreaterOrEqual(t, len(lists.all), 2)
+	assert.Equal(t, []string{"gone", "listed"}, lists.all[:2])
 }
 
 // The data of a node in quarantine may be older than another client's grant. A raise
