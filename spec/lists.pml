@@ -168,7 +168,7 @@ inline look(c, n)
 #ifdef MUTANT_REFUSAL_IS_OF_ONE_NODE	/* A refusal withholds the vote of the node that refuses, and no other. */
 #define COUNTS(c, n) (HAS(up[c] & ~refused[c], n) && KNOWS(c, n, n))
 #else
-#define COUNTS(c, n) (!HARD(c) && HAS(up[c], n) && KNOWS(c, 0, n) && KNOWS(c, 1, n) && KNOWS(c, 2, n) && (NODES == 3 || KNOWS(c, NODES - 1, n)))
+#define COUNTS(c, n) (!HARD(c) && HAS(up[c] & ~LACKED(c), n) && KNOWS(c, 0, n) && KNOWS(c, 1, n) && KNOWS(c, 2, n) && (NODES == 3 || KNOWS(c, NODES - 1, n)))
 #endif
 #endif
 
