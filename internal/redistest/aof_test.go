@@ -62,7 +62,7 @@ func TestTruncationFindsTheFileThatTheServerWritesTo(t *testing.T) {
 	s := Start(t, 1, "--appendonly", "yes", "--appendfsync", "always", "--appendfilename", "other.aof", "--appenddirname", "elsewhere")[0]
 	s.MustDo("SET", "base", "v")
 	s.MustDo("BGREWRITEAOF")
-	eventually(t, func() bool { return s.info("persistence", "aof_rewrite_in_progress") == 0 && s.AOFSize() == 0 })
+	eventually(t, func() bool { return s.Info("persistence", "aof_rewrite_in_progress") == 0 && s.AOFSize() == 0 })
 	s.MustDo("SET", "lost", "v")
 	_, err := s.Do("SHUTDOWN")
 	assert.Error(t, err) // the end of the connection

@@ -47,7 +47,7 @@ func TestAStepLeavesTheMonotonicClockAlone(t *testing.T) {
 	// No client reads the key, so the server's timer must find it expired. That timer would stop for two hours if its
 	// clock had been stepped too.
 	s.MustDo("SET", "k", "v", "PX", "1")
-	eventually(t, func() bool { return s.info("stats", "expired_keys") == 1 })
+	eventually(t, func() bool { return s.Info("stats", "expired_keys") == 1 })
 }
 
 func TestARestartedServerKeepsItsSteppedClock(t *testing.T) {

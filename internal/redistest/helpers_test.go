@@ -43,7 +43,7 @@ func clients(s *Server) int {
 }
 
 // blocked counts the clients that wait in a blocking command.
-func blocked(s *Server) int64 { return s.info("clients", "blocked_clients") }
+func blocked(s *Server) int64 { return s.Info("clients", "blocked_clients") }
 
 // awaitLosses waits until n connections have lost bytes. Without it, Heal could come
 // before the bytes that a test wants swallowed.

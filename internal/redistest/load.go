@@ -45,12 +45,12 @@ func (s *Server) Fill(policy string, until func() bool) (evicted bool) {
 	s.tb.Helper()
 	s.MustDo("CONFIG", "SET", "maxmemory-policy", policy)
 	s.MustDo("CONFIG", "SET", "maxmemory-samples", "64") // the default, five keys, rarely includes the oldest in the database
-	if s.info("memory", "maxmemory") == 0 {
-		s.MustDo("CONFIG", "SET", "maxmemory", strconv.FormatInt(s.info("memory", "used_memory")+junkRoom, 10))
+	if s.Info("memory", "maxmemory") == 0 {
+		s.MustDo("CONFIG", "SET", "maxmemory", strconv.FormatInt(s.Info("memory", "used_memory")+junkRoom, 10))
 	}
 	junk := strings.Repeat("j", junkSize)
-	before := s.info("stats", "evicted_keys")
-	key := s.info("stats", "total_commands_processed") // a second call writes other keys
+	before := s.Info("stats", "evicted_keys")
+	key := s.Info("stats", "total_commands_processed") // a second call writes other keys
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
 		var batch [][]string
 		for range junkBatch {
@@ -65,7 +65,7 @@ func (s *Server) Fill(policy string, until func() bool) (evicted bool) {
 		if err != nil {
 			s.tb.Fatalf("redistest: fill %s: %v", s.Addr(), err)
 		}
-		evicted = s.info("stats", "evicted_keys") > before
+		evicted = s.Info("stats", "evicted_keys") > before
 		for _, reply := range replies {
 			var refused *ReplyError
 			if err, ok := reply.(error); ok && errors.As(err, &refused) {
@@ -83,8 +83,8 @@ func (s *Server) Fill(policy string, until func() bool) (evicted bool) {
 	return false
 }
 
-// info returns a number of INFO.
-func (s *Server) info(section, field string) int64 {
+// Info returns a number of a section of INFO, such as used_memory of memory.
+func (s *Server) Info(section, field string) int64 {
 	s.tb.Helper()
 	text, _ := s.MustDo("INFO", section).(string)
 	_, rest, _ := strings.Cut(text, "\r\n"+field+":")

@@ -54,7 +54,7 @@ func TestFillGoesOnFromAFullServerAndKeepsItsLimit(t *testing.T) {
 	assert.False(t, s.Fill("noeviction", nil))
 	assert.False(t, s.Fill("noeviction", nil))
 	assert.True(t, s.Fill("allkeys-lru", nil))
-	assert.Equal(t, int64(8<<20), s.info("memory", "maxmemory"))
+	assert.Equal(t, int64(8<<20), s.Info("memory", "maxmemory"))
 	assert.Greater(t, s.MustDo("DBSIZE"), int64(1000))
 }
 

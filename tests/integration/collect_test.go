@@ -36,7 +36,7 @@ func plant(servers []*redistest.Server, count int, at time.Time) {
 func fill(t *testing.T, servers []*redistest.Server, below int) {
 	t.Helper()
 	for _, s := range servers {
-		s.MustDo("CONFIG", "SET", "maxmemory", strconv.Itoa(max(usedMemory(t, s)-below, 1)))
+		s.MustDo("CONFIG", "SET", "maxmemory", strconv.FormatInt(max(s.Info("memory", "used_memory")-int64(below), 1), 10))
 	}
 }
 

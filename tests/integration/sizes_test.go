@@ -2,8 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -11,27 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
-
-// usedMemory returns the bytes that a server has allocated.
-func usedMemory(t *testing.T, s *redistest.Server) int {
-	t.Helper()
-	info, _ := s.MustDo("INFO", "memory").(string)
-	_, used, _ := strings.Cut(info, "used_memory:")
-	used, _, _ = strings.Cut(used, "\r\n")
-	n, err := strconv.Atoi(used)
-	require.NoError(t, err)
-	return n
-}
 
 // docs/reference.md gives these bounds to operators. Names and the label have 24 bytes.
 func TestALockAndANameTakeTheMemoryOfAServerThatTheReferenceSays(t *testing.T) {
 	t.Parallel()
 	const names, callers = 20_000, 50
 	m, servers := testkit.Manager(t, 1, quorumlock.WithHolder("orders-worker-7f9c4d-x2v"))
-	before := usedMemory(t, servers[0])
+	memory := func() int64 { return servers[0].Info("memory", "used_memory") } // all that it has allocated
+	before := memory()
 	all := make([]*quorumlock.Lease, names)
 	each := func(do func(i int) error) {
 		var group sync.WaitGroup
@@ -51,10 +38,10 @@ func TestALockAndANameTakeTheMemoryOfAServerThatTheReferenceSays(t *testing.T) {
 		return err
 	})
 	require.False(t, t.Failed())
-	held := (usedMemory(t, servers[0]) - before) / names
+	held := (memory() - before) / names
 	each(func(i int) error { return all[i].Release(t.Context()) })
-	free := (usedMemory(t, servers[0]) - before) / names
+	free := (memory() - before) / names
 	t.Logf("a lease that is held %d B, a name in the 24 h after it %d B", held, free)
-	assert.Less(t, held, 600)
-	assert.Less(t, free, 250)
+	assert.Less(t, held, int64(600))
+	assert.Less(t, free, int64(250))
 }
