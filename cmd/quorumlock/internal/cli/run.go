@@ -299,9 +299,18 @@ func environment(all taken, keepPassword bool) []string {
 func namesOf(all taken) string {
 	var names []string
 	for _, l := range all.All() {
-		names = append(names, strconv.Quote(l.Name()))
+		names = append(names, l.Name())
 	}
-	return whatOf(all) + strings.Join(names, " with ")
+	return whatOf(all) + quoted(names)
+}
+
+// quoted writes names for people.
+func quoted(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strconv.Quote(name)
+	}
+	return strings.Join(all, " with ")
 }
 
 // whatOf returns a prefix for a name of which run has only a shared lease or a permit.

@@ -236,7 +236,7 @@ func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
 	require.NoError(t, c.Wait())
 }
 
-func TestAWaitSaysThatItGoesOnAndWhichNodesChange(t *testing.T) {
+func TestAWaitPrintsThatItContinuesAndWhichNodesChange(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := redistest.Addrs(servers)
@@ -265,7 +265,7 @@ func TestAWaitSaysThatItGoesOnAndWhichNodesChange(t *testing.T) {
 	require.NoError(t, c.Wait())
 	_, after, works := strings.Cut(printed(), "works\n")
 	assert.True(t, works)
-	assert.NotRegexp(t, "still waiting|level=", after, "the wait is over")
+	assert.NotRegexp(t, "still waiting|level=", after, "the wait has ended")
 }
 
 func TestARunWaitsForServersThatStartLater(t *testing.T) {

@@ -3,8 +3,6 @@ package cli
 import (
 	"io"
 	"log/slog"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,10 +43,6 @@ func (w *waitNotes) begin(names []string) {
 	if w.on.Swap(true) {
 		return
 	}
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = strconv.Quote(name)
-	}
 	began := time.Now()
 	w.done.Go(func() {
 		tick := time.NewTicker(stillWaiting)
@@ -57,7 +51,7 @@ func (w *waitNotes) begin(names []string) {
 			select {
 			case <-tick.C:
 				w.note("still waiting for %s after %s: quorumlock inspect shows the holder, quorumlock doctor the nodes",
-					strings.Join(quoted, " with "), short(time.Since(began)))
+					quoted(names), short(time.Since(began)))
 			case <-w.stop:
 				return
 			}
