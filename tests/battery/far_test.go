@@ -64,7 +64,7 @@ func shareTime(t *testing.T, r *row, servers []*redistest.Server, d time.Duratio
 	}
 	near(time.Second / 5) // they have met contention
 	var nearAlone, otherAlone, nearAmong, otherAmong int
-	const turns = 3 // the load of the machine changes meanwhile
+	const turns = 3 // the load of the machine changes from second to second
 	for range turns {
 		nearAlone += near(d / turns)
 		otherAlone += other(d / turns)
