@@ -203,7 +203,9 @@ func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 		for _, n := range c.Nodes() {
 			n.Delay(5 * time.Millisecond)
 		}
-		const turn = 45 * time.Millisecond // one-way delays: a release, a message, and requests in two or three batches
+		// Ten one-way delays: a batch under way, the look for other waiters, the release, its message, and requests
+		// in two batches.
+		const turn = 50 * time.Millisecond
 		writer := acquire(t, managers[0], "job")
 		batch := func() (waiting []<-chan grant) {
 			for i := range 24 {
