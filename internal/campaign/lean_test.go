@@ -37,3 +37,29 @@ func TestAnAttemptThatKeepsVotesHasLocksThatAreNoVotesMadeAnew(t *testing.T) {
 		assert.False(t, next.req.Unproven(1<<4-1))
 	}
 }
+
+// A node may run a request after one that was sent later, over another connection. So a node that has refused the second
+// request for a value may still make the lock of the first.
+func TestAnAttemptThatKeepsVotesIsUndoneOnNodesThatRefuseIt(t *testing.T) {
+	for name, kind := range map[string]Kind{"acquired": Exclusive, "resumed": Resumed(strings.Repeat("f", wire.OwnerLen))} {
+		s := idle(3)
+		c := beginAs(s, Call{Kind: kind, Once: true})
+		undo := func(before *attempt) *wire.Request {
+			a := s.newAttempt(c, c.Key, quorum.Ask{}, before)
+			for i := range 2 {
+				a.req.MarkSent(1 << i)
+				a.req.MarkRefused(1 << i)
+			}
+			a.req.Withdraw()
+			return kind.undo(a, wire.TicketUpdate{}, 1)
+		}
+		first := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
+		first.votes.count(2, 3, &wire.Reply{Status: wire.NotApplied, Err: wire.ErrExpired}, s.clock.Now())
+		second := undo(first)
+		for i := range 2 {
+			assert.False(t, second.UndoesNothing(1<<i), "%s, node %d", name, i)
+		}
+		assert.True(t, second.UndoesNothing(1<<2), "%s: no request was sent to the node", name)
+		assert.True(t, undo(nil).UndoesNothing(1), "%s: the node had one request, which it has refused", name)
+	}
+}

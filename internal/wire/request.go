@@ -77,6 +77,8 @@ type Request struct {
 	sent      atomic.Uint32
 	// refused has a bit for each node that has answered that another owner has the lock.
 	refused atomic.Uint32
+	// elsewhere has a bit for each node where another request may make the same lock.
+	elsewhere atomic.Uint32
 	// unproven has a bit for each node that may have a lock of this acquisition that isn't a vote, see vote.Look.
 	unproven atomic.Uint32
 	// generation counts the calls of Reset.
@@ -138,6 +140,7 @@ func (r *Request) Reset() {
 	r.withdrawn.Store(false)
 	r.sent.Store(0)
 	r.refused.Store(0)
+	r.elsewhere.Store(0)
 	r.unproven.Store(0)
 }
 
@@ -169,9 +172,10 @@ func (r *Request) ClearUnproven(nodes uint32) {
 // Unproven reports whether one of these nodes may have a lock of this acquisition that isn't a vote.
 func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes != 0 }
 
-// MadeElsewhere records that another request, such as a heal, may create the lock of this
-// acquisition on a node. So a release of it goes there even if the acquisition never did.
-func (r *Request) MadeElsewhere(node int) { r.sent.Or(1 << node) }
+// MadeElsewhere records that another request, such as a heal or an earlier attempt, may make the lock of this
+// acquisition on a node, perhaps after this one: over another connection, it may be run later. So a release of the
+// lock goes there whatever became of this acquisition.
+func (r *Request) MadeElsewhere(node int) { r.elsewhere.Or(1 << node) }
 
 // UndoesNothing reports whether the request is a release with nothing to undo on this
 // node: its acquisition was withdrawn before the node sent it, or the node refused it.
@@ -182,7 +186,7 @@ func (r *Request) UndoesNothing(node uint32) bool {
 	}
 	neverSent := !r.sameTicket && u.withdrawn.Load() && u.sent.Load()&node == 0
 	refused := r.failed && u.refused.Load()&node != 0
-	return (neverSent || refused) && u.generation.Load() == r.undoesGeneration
+	return (neverSent || refused) && u.elsewhere.Load()&node == 0 && u.generation.Load() == r.undoesGeneration
 }
 
 // Locks returns the number of locks in the request.

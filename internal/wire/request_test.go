@@ -29,6 +29,7 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 		assert.False(t, release.UndoesNothing(asked))
 		assert.False(t, entry.Release(r, TicketUpdate{Ticket: "t"}, clock.Steady(time.Minute)).UndoesNothing(untouched), "the ticket may be there")
 
+		r.MadeElsewhere(0)
 		r.Reset()
 		assert.False(t, r.Withdrawn())
 		assert.Zero(t, r.sent.Load())
