@@ -75,6 +75,7 @@ func TestBadInputIsRefusedByNameBoundAndFix(t *testing.T) {
 			[]quorumlock.Option{quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(600 * time.Millisecond)}, "WithNodeTimeout 600ms"},
 		"no backoff":              {one, []quorumlock.Option{quorumlock.WithRetryBackoff(nil)}, "WithRetryBackoff"},
 		"guard too short":         {one, []quorumlock.Option{quorumlock.WithRestartGuard(0)}, "WithRestartGuard 0s"},
+		"guard of half a ms":      {one, []quorumlock.Option{quorumlock.WithRestartGuard(20*time.Second + 500*time.Microsecond)}, "WithRestartGuard 20.0005s: must be whole milliseconds from 100ms to 48h0m0s"},
 		"lease longer than guard": {one, []quorumlock.Option{quorumlock.WithRestartGuard(5 * time.Second)}, "WithRestartGuard"},
 		"startup wait negative":   {one, []quorumlock.Option{quorumlock.WithStartupWait(-time.Second)}, "WithStartupWait -1s"},
 		"trust without a guard":   {one, []quorumlock.Option{quorumlock.WithTrustEmptyNodes()}, "WithTrustEmptyNodes"},

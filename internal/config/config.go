@@ -131,12 +131,12 @@ func (c *Config) check() *Problem {
 			Bound: fmt.Sprintf("must be above 0 and at most %v", MaxDriftFactor), Fix: "0.01 covers any clock that works"}
 	case c.NodeTimeoutSet && c.NodeTimeout < MinNodeTimeout:
 		return &Problem{What: "WithNodeTimeout", Value: c.NodeTimeout.String(),
-			Bound: fmt.Sprintf("must be at least %v", MinNodeTimeout), Fix: unit(c.NodeTimeout) + "leave it out for a tenth of the TTL"}
+			Bound: fmt.Sprintf("must be at least %v", MinNodeTimeout), Fix: unit(c.NodeTimeout) + "leave it out for a default that fits the TTL"}
 	case c.RetrySet && c.Retry == nil:
 		return &Problem{What: "WithRetryBackoff", Bound: "needs a function", Fix: "leave it out for the default"}
-	case c.Guarded && (c.Guard < MinTTL || c.Guard > 2*MaxTTL):
+	case c.Guarded && (c.Guard < MinTTL || c.Guard > 2*MaxTTL || c.Guard%time.Millisecond != 0):
 		return &Problem{What: "WithRestartGuard", Value: c.Guard.String(),
-			Bound: fmt.Sprintf("must be within %v … %v", MinTTL, 2*MaxTTL), Fix: "give the longest TTL of any client"}
+			Bound: fmt.Sprintf("must be whole milliseconds from %v to %v", MinTTL, 2*MaxTTL), Fix: unit(c.Guard) + "give the longest TTL of any client"}
 	case c.Trust && !c.Guarded:
 		return &Problem{What: "WithTrustEmptyNodes", Bound: "needs WithRestartGuard",
 			Fix: "add WithRestartGuard, or leave this option out"}
