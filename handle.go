@@ -87,7 +87,7 @@ func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
 
 // Resume takes over a lease that was detached (Lease.Detach), usually in another process. It
 // returns a new lease with a larger token, and no other client has had the name in between. Options
-// are as for Acquire, but WithWait is refused, because Resume asks once.
+// are as for Acquire, but WithWait above 0 is refused, because Resume asks once.
 //
 // If several calls use copies of one handle, one gets the lease. The others get ErrLost (a
 // *LostError, joined with a *HeldError), as does a call after the keys have expired or were

@@ -24,7 +24,7 @@ import (
 
 // Manager acquires and renews leases on a fixed set of Redis masters. Make one for each set
 // of nodes and share it: all methods are safe for concurrent use. It runs a few goroutines
-// for each node and two more, however many leases it holds; Close ends them all.
+// for each node and two more (18 with NewCluster), however many leases it holds; Close ends them all.
 type Manager struct {
 	cfg       *settings
 	clock     *clock.Clock

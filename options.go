@@ -216,8 +216,8 @@ func WithRetryBackoff(f func() backoff.BackOff) Option {
 // Default off.
 //
 // No lease may be longer than maxTTL, lock delay included. All clients of a node must give the same
-// value, in whole milliseconds, 100 ms … 48 h. The guard does not see an eviction, so New refuses a
-// node that may evict. Behind an address from Addrs it sees most failovers, but not all: see
+// value, in whole milliseconds, 100 ms … 48 h. The guard does not see an eviction, so a node that may
+// evict does not vote. Behind an address from Addrs it sees most failovers, but not all: see
 // docs/managed.md.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return managerOption(func(c *settings) { c.Guard = maxTTL; c.Guarded = true })

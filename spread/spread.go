@@ -21,7 +21,7 @@
 //     member that leaves waits for the next look of the others, each 0.75 s, and milliseconds if its function takes
 //     longer than that to return. A name of a member that dies waits for the end of its lease.
 //
-// A member asks for 64 names at a time: one that joins a group with 10,000 names on ten members needs seven TTL. Members
+// A member asks for 64 names at a time: one that joins a group with 10,000 names on ten members needs six TTL. Members
 // whose lists differ run every name of any list.
 //
 // # How it works

@@ -168,7 +168,7 @@ func TestAMasterOfAClusterIsKilled(t *testing.T) {
 	}
 }
 
-// A client has one connection to each master and one to each seed, and asks a seed once a second for all buckets.
+// A client has one connection to each master and one to each seed, and asks a seed twice a second for all buckets.
 func TestAClientOfAClusterAsksEachSeedOnceForAllBuckets(t *testing.T) {
 	c := startCluster(t)
 	openCluster(t, rueidis.ClientOption{InitAddress: c.Addrs()[:5], ClientName: "counted"})

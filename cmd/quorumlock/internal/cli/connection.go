@@ -56,7 +56,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.cert, "tls-cert", "", "`FILE` of the client's certificate")
 	f.StringVar(&c.key, "tls-key", "", "`FILE` of the client's key")
 	f.StringVar(&c.server, "tls-server-name", "", "`NAME` in the certificates of the nodes")
-	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
+	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms,\nlonger for far nodes)")
 	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
 	f.BoolVar(&c.rollout, "guard-rollout", false, "admit clients without --restart-guard\nwhile it is rolled out to all")
 	f.Var(durationFlag{&c.window}, "failover-window", "leases of a group continue for this `TIME`\nwhile its Sentinels do not answer, such as 5s")

@@ -94,7 +94,7 @@ func (p *program) detached(ctx context.Context, ttl time.Duration, take func(con
 		longest = min(longest, p.connection.guard-p.connection.window)
 	}
 	if ttl < config.MinTTL || ttl > longest { // before anything is taken
-		return usagef("--ttl %v: must be %v to %v; with a restart guard it is at most the guard's time", ttl, config.MinTTL, longest)
+		return usagef("--ttl %v: must be %v to %v; with a restart guard it is at most the guard's time less the failover window", ttl, config.MinTTL, longest)
 	}
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
