@@ -151,8 +151,8 @@ func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
 	s := NodeStatus{
 		Addr: e.Nodes()[i].Addr(), Master: e.Nodes()[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
 	}
-	s.Voting = s.Err == nil && s.QuarantinedFor == 0
-	if s.Err == nil && s.QuarantinedFor > 0 {
+	s.Voting = h.Votes()
+	if s.Err == nil {
 		s.Err = h.Reason
 	}
 	if reading, ok := e.Nodes()[i].Reading(); ok {

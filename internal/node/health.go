@@ -24,6 +24,10 @@ func (h Health) QuarantineLeft() time.Duration {
 	return max(time.Until(h.Quarantined), 0)
 }
 
+// Votes reports whether the node can vote. When its quarantine ends, it is greeted once more first, so the end of that
+// time is not enough.
+func (h Health) Votes() bool { return h.Err == nil && h.Reason == nil }
+
 // up reports whether the node was connected at the last report.
 func (h Health) up() bool { return h.Err == nil || h.Withheld }
 

@@ -136,7 +136,7 @@ func New(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node
 	i.voting, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for n := range nodes {
 			votes := int64(0)
-			if h := nodes[n].Health(); h.Err == nil && h.QuarantineLeft() == 0 {
+			if h := nodes[n].Health(); h.Votes() {
 				votes = 1
 			}
 			o.ObserveInt64(voting, votes, addresses[n])
