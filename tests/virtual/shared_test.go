@@ -199,13 +199,14 @@ func TestAWriterThatWaitsBarsLaterSharedLeases(t *testing.T) {
 // A batch of readers, a writer, and the next batch: each gets the name at once and together.
 func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		managers := []*quorumlock.Manager{manager(t, c), manager(t, c), manager(t, c)}
+		// One batch is on the wire at a time, so a poll that has just been sent delays a release by up to a round trip.
+		// These managers do not poll.
+		rarely := quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(15 * time.Second) })
+		managers := []*quorumlock.Manager{manager(t, c, rarely), manager(t, c, rarely), manager(t, c, rarely)}
 		for _, n := range c.Nodes() {
 			n.Delay(5 * time.Millisecond)
 		}
-		// Ten one-way delays: a batch under way, the look for other waiters, the release, its message, and requests
-		// in two batches.
-		const turn = 50 * time.Millisecond
+		const turn = 45 * time.Millisecond // one-way delays: a look for other waiters, a release, a message, and requests in two batches
 		writer := acquire(t, managers[0], "job")
 		batch := func() (waiting []<-chan grant) {
 			for i := range 24 {
