@@ -28,7 +28,7 @@
 //	next      unhealthy, or a better candidate asks                        leave: idle
 //	next      each minute                                                  ask the leader
 //	next      NAME is granted                                              release NAME/next: leading
-//	leading   a better candidate has asked in a minute + 2 TTL, or unhealthy  close Yielding: yielding
+//	leading   a better candidate has asked within a minute and 2 TTL, or unhealthy  close Yielding: yielding
 //	yielding  Lead returns                                                 release NAME: idle
 //
 // What follows, for an hour, R being MinReign: Preference causes at most one yield in each R, and Health at most one

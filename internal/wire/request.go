@@ -178,7 +178,8 @@ func (r *Request) Unproven(nodes uint32) bool { return r.unproven.Load()&nodes !
 func (r *Request) MadeElsewhere(node int) { r.elsewhere.Or(1 << node) }
 
 // UndoesNothing reports whether the request is a release with nothing to undo on this
-// node: its acquisition was withdrawn before the node sent it, or the node refused it.
+// node: its acquisition was withdrawn before the node sent it, or the node refused it, and
+// no other request makes the same lock there.
 func (r *Request) UndoesNothing(node uint32) bool {
 	u := r.undoes
 	if u == nil {
