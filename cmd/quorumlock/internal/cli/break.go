@@ -3,122 +3,105 @@ package cli
 import (
 	"context"
 	"errors"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // digestOfServer has the server name a script: SHA-1 in this process would panic where only FIPS 140 is allowed.
 var digestOfServer = rueidis.WithLoadSHA1(true)
 
-// deleteOwner deletes a lock of an owner, even if it was revoked ('x ') or detached ('d '), and no other lock.
+// deleteOwner deletes what an owner has of a lock, and nothing of another owner: its lock, even if that was revoked ('x ')
+// or detached ('d '), or its share of a lock that readers have ('s '), and the lock with the last of them. Waiters that were
+// just woken (' w ') have no share. The second key is the set of the readers, or of the slots of a permit; such a set must
+// show the slot as free, or waiters would not ask for it.
 var deleteOwner = rueidis.NewLuaScript(`
-local held = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] + 1)
-local form, shown = string.match(held, '^([xd] )(.*)$')
-if string.sub(held, 1, #ARGV[1]) == ARGV[1] or form and shown == ARGV[1] then
-  return redis.call('DEL', KEYS[1])
-end
-return 0`, digestOfServer)
-
-// deleteReaders deletes readers of a lock, and the lock when no other reader is left: waiters that were just woken
-// (' w ') have no lease. A lock whose readers were revoked has no others.
-var deleteReaders = rueidis.NewLuaScript(`
-local held = redis.call('GETRANGE', KEYS[1], 0, 34)
+local lock, set, owner, slot = KEYS[1], KEYS[2], ARGV[1] .. ' ', ARGV[2]
+local held = redis.call('GETRANGE', lock, 0, 34)
 if held == 's `+revokedReaders+` ' then
-  local deleted = 0
-  for _, reader in ipairs(ARGV) do
-    deleted = deleted + redis.call('ZREM', KEYS[2], reader)
-  end
-  for _, other in ipairs(redis.call('ZRANGE', KEYS[2], '0', '-1')) do
-    if string.sub(other, -3) ~= ' w ' then
-      return math.min(deleted, 1)
+  local deleted, others = 0, false
+  for _, member in ipairs(redis.call('ZRANGE', set, '0', '-1')) do
+    if string.sub(member, 1, 33) == owner and string.sub(member, -3) ~= ' w ' then
+      deleted = redis.call('ZREM', set, member)
+    elseif string.sub(member, -3) ~= ' w ' then
+      others = true
     end
   end
-elseif held ~= 'x `+revokedReaders+` ' then
+  if deleted == 1 and not others then
+    redis.call('DEL', lock, set)
+  end
+  return deleted
+end
+if string.sub(held, 1, 33) ~= owner and string.match(held, '^[xd] (.*)$') ~= owner then
   return 0
 end
-redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('DEL', lock)
+if slot == '' then
+  redis.call('DEL', set)
+else
+  redis.call('ZADD', set, 'XX', slot, slot)
+end
 return 1`, digestOfServer)
 
-// readersTag follows a lock's key in the key of the set of its readers.
-const readersTag = "\xffs"
+// ownerForm matches an owner value.
+var ownerForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// victims are the holder of a lock, or its readers.
-type victims struct {
-	name    string
-	owner   string
-	shared  bool
-	readers []string // all that any server has
-}
-
-// breakLock deletes the keys of a lock's holder, or of its readers.
-func (p *program) breakLock(ctx context.Context, name string) error {
+// breakLock deletes the keys of a dead owner of a lock, or of one of this number of permits, 0 for none.
+func (p *program) breakLock(ctx context.Context, name, owner string, permits int) error {
+	if !ownerForm.MatchString(owner) {
+		return usagef("--dead %q: must be the owner that inspect shows, 32 hexadecimal digits", owner)
+	}
 	m, err := p.connection.manager(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeManager(m)
-	s, err := m.Inspect(ctx, name)
-	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
-		return err
-	}
-	if s.Votes == 0 {
-		p.line("no answering node shows a holder of %s", strconv.Quote(name))
-		return err
-	}
-	if s.Holder.Owner == "" && s.Readers == 0 {
-		return &exitError{code: exitConflict, text: strconv.Quote(name) + " has a key without an owner, so another program made it: stop that program, and delete the key there"}
-	}
-	of := victims{name: name, owner: s.Holder.Owner, shared: s.Readers > 0 || s.Holder.Owner == revokedReaders}
-	p.see(ctx, &of)
 	deleted, problems := 0, []error(nil)
 	for i := range p.connection.options {
-		n, err := p.deleteOn(ctx, i, &of)
+		n, err := p.deleteOn(ctx, i, name, owner, permits)
 		if deleted += n; err != nil {
 			problems = append(problems, err)
 		}
 	}
 	if deleted == 0 && len(problems) == 0 {
-		return &exitError{code: exitConflict, text: "nothing was deleted: the holder has changed, or its key is another program's; inspect it again"}
+		return &exitError{code: exitConflict, text: "nothing was deleted: " + owner + " does not hold " + strconv.Quote(name) + "; inspect it again"}
 	}
-	p.line("deleted the keys of %s on %d of %d nodes", called(s.Holder, s.Readers), deleted, len(s.Nodes))
-	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes the waiters
+	p.line("deleted the keys of %s on %d of %d nodes", owner, deleted, len(p.connection.options))
+	kind := []quorumlock.AcquireOption(nil)
+	if permits > 0 {
+		kind = append(kind, quorumlock.Permits(permits))
+	}
+	if l, err := m.TryAcquire(ctx, name, kind...); err == nil { // wakes the waiters
 		_ = l.Release(ctx)
 	}
 	return errors.Join(problems...)
 }
 
-// see lists the readers to delete. It leaves out readers that come later, and readers on a server that does not answer:
-// deleteOn returns its error.
-func (p *program) see(ctx context.Context, of *victims) {
-	if !of.shared {
-		return
-	}
-	for i := range p.connection.options {
-		_ = p.onServer(ctx, i, func(ctx context.Context, client rueidis.Client) error {
-			readers, err := client.Do(ctx, client.B().Zrange().Key(p.connection.prefix+of.name+readersTag).Min("0").Max("-1").Build()).AsStrSlice()
-			of.readers = append(of.readers, slices.DeleteFunc(readers, func(m string) bool { return strings.HasSuffix(m, " w ") })...)
-			return err
-		})
-	}
-}
-
-// deleteOn deletes a lock on a server, and returns 1 if the victims held it.
-func (p *program) deleteOn(ctx context.Context, i int, of *victims) (deleted int, err error) {
-	key := p.connection.prefix + of.name
-	script, exec := deleteOwner, rueidis.LuaExec{Keys: []string{key}, Args: []string{of.owner}}
-	if of.shared {
-		script, exec = deleteReaders, rueidis.LuaExec{Keys: []string{key, key + readersTag}, Args: of.readers}
+// deleteOn deletes the keys of an owner on a server, and returns 1 if it had any.
+func (p *program) deleteOn(ctx context.Context, i int, name, owner string, permits int) (deleted int, err error) {
+	lock := wire.LockKey(p.connection.prefix, name)
+	keys := []rueidis.LuaExec{{Keys: []string{lock, wire.ReadersKey(lock)}, Args: []string{owner, ""}}}
+	if permits > 0 {
+		keys = nil
+		for k := range permits {
+			keys = append(keys, rueidis.LuaExec{Keys: []string{wire.SlotKey(lock, k), wire.SlotsKey(lock)}, Args: []string{owner, strconv.Itoa(k)}})
+		}
 	}
 	err = p.onServer(ctx, i, func(ctx context.Context, client rueidis.Client) error {
 		// ExecMulti loads the script, as locks do: Exec would need the right to EVAL.
-		n, err := script.ExecMulti(ctx, client, exec)[0].AsInt64()
-		deleted = int(n)
-		return err
+		for _, answer := range deleteOwner.ExecMulti(ctx, client, keys...) {
+			n, err := answer.AsInt64()
+			if err != nil {
+				return err
+			}
+			deleted = max(deleted, int(n))
+		}
+		return nil
 	})
 	return deleted, err
 }

@@ -139,10 +139,14 @@ func TestEveryCommandReachesUnixSockets(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "env")
 	require.NoError(t, os.WriteFile(settings, []byte("QUORUMLOCK_NODES="+nodes+"\nQUORUMLOCK_TLS_CA="+file+"\n"), 0o600))
 	for _, args := range [][]string{
-		{"run", "job", "--", "true"}, {"acquire", "job", "--ttl", "1m"}, {"inspect", "job"}, {"list"}, {"release", "job", "--force", "--holder-is-stopped"},
+		{"run", "job", "--", "true"}, {"acquire", "job", "--ttl", "1m"}, {"inspect", "job"}, {"list"}, {"release", "job", "--dead", "of the lock"},
 		{"bench", "--duration", "100ms"}, {"doctor"},
 	} {
-		o := invoke(t, nil, append([]string{"--nodes", nodes, "--tls-ca", file}, args...)...)
+		at := []string{"--nodes", nodes, "--tls-ca", file}
+		if args[0] == "release" {
+			args[3] = decoded[statusJSON](t, invoke(t, nil, append(at, "inspect", "job", "--json")...).stdout).Holder.Owner
+		}
+		o := invoke(t, nil, append(at, args...)...)
 		assert.Contains(t, []int{exitOK, exitWarnings}, o.code, "%v: %s%s", args, o.stderr, o.stdout)
 	}
 	c := commandLine(t, nil)

@@ -26,12 +26,13 @@ func TestEveryCommandWorksWhereOnlyFIPSIsAllowed(t *testing.T) {
 	}
 	first := handle("acquire", "job", "--ttl", "1m")
 	second := handle("renew", first, "--ttl", "1m")
+	owner := decoded[statusJSON](t, under("inspect", "job", "--json").stdout).Holder.Owner
 	calls := [][]string{
 		{"inspect", "job"},
 		{"list"},
 		{"ask-release", "job"},
 		{"revoke", "job"},
-		{"release", "job", "--force", "--holder-is-stopped"},
+		{"release", "job", "--dead", owner},
 		{"run", "other", "--", "true"},
 		{"run", "--shared", "other", "--", "true"},
 		{"bench", "--duration", "100ms"},

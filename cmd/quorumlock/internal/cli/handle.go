@@ -134,38 +134,45 @@ func (p *program) handle(text string) (quorumlock.Handle, error) {
 }
 
 func (p *program) releaseCommand() *cobra.Command {
-	var force, stopped bool
+	owner, permits := "", 0
 	c := &cobra.Command{
-		Use:   "release HANDLE | NAME --force --holder-is-stopped",
+		Use:   "release HANDLE | NAME --dead OWNER",
 		Short: "Give back a lock of acquire, or break a dead holder's",
 
 		SuggestFor: []string{"unlock"},
 		Long: `Release gives the lock of HANDLE (or of the line on stdin, for -) back.
 
-With --force and --holder-is-stopped it deletes the keys of the lock NAME on
-every server, so that the next client gets it at once. It breaks the lock: IF
-ITS HOLDER STILL RUNS, TWO WORK AT THE SAME TIME, and only resources that check
-the fencing token are safe. First make sure that the process is stopped: killed,
-its machine off. If readers share the lock, all of them lose it: make sure of
-each of them. A detached lock may belong to a script that is at work. Otherwise
-use revoke, which waits for the end of the lease and needs no such promise.`,
+With --dead OWNER, the owner that inspect shows, it deletes the keys that OWNER
+has of the lock NAME on every server, or of one of its N permits (--permits N),
+so that the next client gets it at once. It breaks the lock: IF THE HOLDER STILL
+RUNS, TWO WORK AT THE SAME TIME, and only resources that check the fencing token
+are safe. First make sure that it is dead: killed, its machine off. A paused
+process is not dead, and a detached lock may belong to a script that is at work.
+Other readers keep a lock that OWNER shares. If another client holds the lock by
+now, nothing is deleted. Otherwise use revoke, which waits for the end of the
+lease.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case force && stopped:
-				if err := p.connection.onlyServers("release --force"); err != nil {
+			breaks, some := cmd.Flags().Changed("dead"), cmd.Flags().Changed("permits")
+			switch handle := args[0] == "-" || strings.HasPrefix(args[0], handlePrefix); {
+			case some && !breaks:
+				return usagef("--permits without --dead: a handle has its permit")
+			case breaks && some && checkPermits(permits) != nil:
+				return checkPermits(permits)
+			case breaks:
+				if err := p.connection.onlyServers("release --dead"); err != nil {
 					return err
 				}
-				return p.breakLock(cmd.Context(), args[0])
-			case force || stopped || args[0] != "-" && !strings.HasPrefix(args[0], handlePrefix):
-				return usagef("release of a name deletes the keys of its holder: stop that first, then give --force and --holder-is-stopped; or use quorumlock revoke, which is safe while it runs")
+				return p.breakLock(cmd.Context(), args[0], owner, permits)
+			case !handle:
+				return usagef("release of a name deletes the keys of its holder: kill that first, then give --dead and the owner that inspect shows; or use quorumlock revoke, which waits for the end of its lease")
 			}
 			return p.release(cmd.Context(), args[0])
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "delete without the holder")
-	c.Flags().BoolVar(&stopped, "holder-is-stopped", false, "you have made sure that the holder does not run")
+	c.Flags().StringVar(&owner, "dead", "", "an `OWNER` whose process you have made sure is dead")
+	c.Flags().IntVar(&permits, "permits", 0, "with --dead, OWNER has one of `N` permits, 1 to 1024")
 	return c
 }
 

@@ -52,7 +52,7 @@ func TestNothingFromANodeReachesTheTerminalAsItIs(t *testing.T) {
 		for _, args := range [][]string{
 			{"inspect", name}, {"list"}, {"run", name, "--wait", "0", "--", "true"}, {"run", name, "--wait", "1ms", "--", "true"},
 			{"ask-release", name, "--reason", drawing, "--by", drawing}, {"inspect", name}, {"revoke", name, "--reason", drawing}, {"inspect", name},
-			{"doctor"}, {"release", name, "--force", "--holder-is-stopped"},
+			{"doctor"}, {"release", name, "--dead", owner},
 			{drawing}, {"inspect", drawing, drawing}, {"run", "x", "--", drawing}, {"renew", drawing},
 		} {
 			for _, json := range []bool{false, true} {
@@ -115,7 +115,7 @@ func TestNoCommandRepeatsThePasswordOfAURL(t *testing.T) {
 	} {
 		for _, args := range [][]string{
 			{"inspect", "job"}, {"doctor"}, {"bench"}, {"run", "job", "--wait", "0", "--", "true"}, {"list"}, {"revoke", "job"}, {"doctor", "--failover"},
-			{"release", "job", "--force", "--holder-is-stopped"},
+			{"release", "job", "--dead", strings.Repeat("a", 32)},
 		} {
 			o := invoke(t, nil, append([]string{"--nodes", nodes}, args...)...)
 			assert.Equal(t, exitUsage, o.code, "%v", args)

@@ -89,7 +89,7 @@ func (p *program) permitsOf(s quorumlock.Status, taken int) string {
 		case slot.Held:
 			t.row(strconv.Itoa(i), cmp.Or(slot.Holder.Label, "-"), slot.Holder.Owner, left(true, slot.TTL), short(max(time.Since(slot.Holder.Since), 0))+" ago")
 		case slot.Votes > 0:
-			t.row(strconv.Itoa(i), "no majority", "", "", "")
+			t.row(strconv.Itoa(i), "no majority agrees", "", "", "")
 		default:
 			t.row(strconv.Itoa(i), "free", "", "", "")
 		}
@@ -124,13 +124,13 @@ func (p *program) inspection(s quorumlock.Status) string {
 	case s.Held:
 		state = style.bold("held")
 	case s.Votes > 0:
-		state = style.yellow("no majority")
+		state = style.yellow("no majority agrees on a holder")
 	case !s.Known:
 		state = style.yellow("not known: too few nodes answer")
 	case voting < p.connection.quorum():
 		state = style.yellow(fmt.Sprintf("free, but only %d of %d nodes grant locks now", voting, len(s.Nodes)))
 	case s.Waiters > 0:
-		state = "free, reserved for a waiter"
+		state = "free, but others wait"
 	}
 	var facts strings.Builder
 	fact := func(key, value string) { fmt.Fprintf(&facts, "%-8s %s\n", key, cut(shown.Text(value), p.columns()-9)) }
@@ -153,7 +153,11 @@ func (p *program) inspection(s quorumlock.Status) string {
 			text += "\n" + style.red("node "+strconv.Itoa(i)) + " gave no answer that counts\n" + wrap("  ", oneLine(n.Err))
 		}
 		if n.Warning != nil {
-			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " has a warning\n" + wrap("  ", oneLine(n.Warning))
+			what := " has a warning\n"
+			if !n.Voting {
+				what = " grants no locks\n"
+			}
+			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + what + wrap("  ", oneLine(n.Warning))
 		}
 		if n.QuarantinedFor > 0 {
 			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " grants no locks for " + short(n.QuarantinedFor) + " more: it may have lost locks\n"
@@ -162,10 +166,10 @@ func (p *program) inspection(s quorumlock.Status) string {
 	return text
 }
 
-// votingNow returns how many nodes have answered and are not in quarantine.
+// votingNow returns how many nodes have answered and grant locks.
 func votingNow(nodes []quorumlock.NodeStatus) (voting int) {
 	for _, n := range nodes {
-		if n.Err == nil && n.QuarantinedFor == 0 {
+		if n.Err == nil && n.Voting {
 			voting++
 		}
 	}
@@ -178,6 +182,7 @@ func holderFacts(fact func(key, value string), s quorumlock.Status) {
 	case s.Readers > 0:
 	case s.Holder.Owner == revokedReaders:
 		fact("holder", cell(s.Holder, 0))
+		fact("owner", s.Holder.Owner)
 	default:
 		fact("holder", cmp.Or(s.Holder.Label, "-"))
 		fact("owner", s.Holder.Owner)

@@ -129,7 +129,7 @@ func who(s quorumlock.Status) string {
 	case s.Held:
 		return cell(s.Holder, s.Readers)
 	case s.Votes > 0:
-		return "no majority"
+		return "no majority agrees"
 	}
 	return "reserved for a waiter"
 }

@@ -206,7 +206,7 @@ func TestInspectNamesTheReadersOfALock(t *testing.T) {
 	servers[0].MustDo("ZADD", wire.ReadersKey("quorumlock:few"), strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10), strings.Repeat("a", 32)+" 0 1700000000000000 - lonely")
 	o = invoke(t, addrs, "inspect", "few")
 	plain(t, o.stdout)
-	assert.Contains(t, o.stdout, "state    no majority\n")
+	assert.Contains(t, o.stdout, "state    no majority agrees on a holder\n")
 	assert.Regexp(t, `(?m)^lonely +a{32} +\S+ ago$`, o.stdout)
 	assert.Contains(t, o.stdout, " 1 reader ")
 }
@@ -235,7 +235,7 @@ func TestInspectSaysThatReadersWereRevoked(t *testing.T) {
 	require.NoError(t, err)
 	o := invoke(t, addrs, "inspect", "job")
 	plain(t, o.stdout)
-	assert.Contains(t, o.stdout, "state    held\nholder   revoked readers\nexpires  in ")
+	assert.Contains(t, o.stdout, "state    held\nholder   revoked readers\nowner    "+revokedReaders+"\nexpires  in ")
 	assert.Contains(t, o.stdout, "revoked  by ops: it hangs\n")
 	assert.Contains(t, o.stdout, fmt.Sprintf("token    at most %d\n", reader.Token()))
 	assert.Equal(t, 4, strings.Count(o.stdout, "revoked readers"))

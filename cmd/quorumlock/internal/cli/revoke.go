@@ -81,7 +81,7 @@ func (p *program) revokeCommand() *cobra.Command {
 	var wait bool
 	c := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Take a lock away from its holder, safely",
+		Short: "Take a lock away from its holder",
 		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It
 deletes nothing: no other client gets the lock before the holder's lease has
 ended. A live holder finds out at its next renewal, and the lock is free; stop a

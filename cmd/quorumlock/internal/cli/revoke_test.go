@@ -5,6 +5,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -94,20 +95,29 @@ func TestASignalEndsTheWaitOfARevocation(t *testing.T) {
 	assert.Equal(t, exitSignalBase+int(syscall.SIGINT), c.ProcessState.ExitCode())
 }
 
-func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
+func TestReleaseBreaksALockOnlyOfTheOwnerThatIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := redistest.Addrs(servers)
-	for _, args := range [][]string{{}, {"--force"}, {"--holder-is-stopped"}} {
-		o := invoke(t, addrs, append([]string{"release", "job"}, args...)...)
+	o := invoke(t, addrs, "release", "job")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "use quorumlock revoke, which waits for the end of its lease")
+	for _, wrong := range []string{"", "dead", strings.Repeat("A", 32), strings.Repeat("a", 33)} {
+		o := invoke(t, addrs, "release", "job", "--dead", wrong)
 		assert.Equal(t, exitUsage, o.code)
-		assert.Contains(t, o.stderr, "use quorumlock revoke, which is safe while it runs")
+		assert.Contains(t, o.stderr, fmt.Sprintf("--dead %q: must be the owner that inspect shows", wrong))
 	}
-	assert.Equal(t, outcome{stdout: "no answering node shows a holder of \"job\"\n"}, invoke(t, addrs, promised...))
+	o = invoke(t, addrs, "release", "job", "--permits", "3")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "--permits without --dead")
 	owner := strings.Repeat("a", 32)
 	for _, s := range servers[:2] { // a holder that died with a long lease
 		s.MustDo("SET", config.DefaultPrefix+"job", owner+" 1 1700000000000000 - dead", "PX", "600000")
 	}
+	o = dead(t, addrs, strings.Repeat("b", 32)) // the holder before, or the next one
+	assert.Equal(t, exitConflict, o.code)
+	assert.Contains(t, o.stderr, "nothing was deleted: "+strings.Repeat("b", 32)+` does not hold "job"`)
+	assert.Equal(t, 2, keysLeft(servers))
 	m := open(t, addrs)
 	granted := make(chan *quorumlock.Lease, 1)
 	go func() {
@@ -116,8 +126,7 @@ func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
 		granted <- l
 	}()
 	eventually(t, "the waiter", func() bool { s, err := m.Inspect(t.Context(), "job"); return err == nil && s.Waiters == 1 })
-	o := invoke(t, addrs, promised...)
-	assert.Equal(t, outcome{stdout: "deleted the keys of dead on 2 of 3 nodes\n"}, o)
+	assert.Equal(t, outcome{stdout: "deleted the keys of " + owner + " on 2 of 3 nodes\n"}, dead(t, addrs, owner))
 	select {
 	case l := <-granted:
 		assert.NotEqual(t, owner, l.Owner())

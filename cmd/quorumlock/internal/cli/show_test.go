@@ -90,7 +90,7 @@ func TestInspectSaysWhenNoMajorityWouldGrant(t *testing.T) {
 		servers[i].MustDo("SET", config.DefaultPrefix+"met", strings.Repeat(owner, 32)+" 1 1700000000000000 - x", "PX", "600000")
 	}
 	o = invoke(t, addrs, "inspect", "met")
-	assert.Contains(t, o.stdout, "state    no majority\n")
+	assert.Contains(t, o.stdout, "state    no majority agrees on a holder\n")
 	assert.NotContains(t, o.stdout, "expires ")
 }
 

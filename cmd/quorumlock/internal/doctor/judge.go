@@ -259,13 +259,13 @@ func (j *judge) guard(i int, n Node) {
 	case given == 0 && n.Marker == 0:
 	case n.Marker == 0, given == n.Marker && n.Process != n.RunID:
 		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new or was restarted: from the first client with the restart guard on, it grants no locks for %v", given),
-			"start the clients and wait. For the very first deployment, WithTrustEmptyNodes skips it")
+			"start the clients and wait. Only if no client has ever used these nodes, WithTrustEmptyNodes skips it")
 	case given == n.Marker && n.Quarantine > 0:
 		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and grants no locks for another %v: it is new, may have lost locks, or its clock stepped",
 			n.Quarantine.Round(100*time.Millisecond)), "wait")
 	case given == n.Marker:
 	case given == 0 && n.Binds <= 0:
-		j.add(Note, i, CodeGuardUnused, fmt.Sprintf("clients have used a restart guard of %v here, which binds no others now", n.Marker),
+		j.add(Note, i, CodeGuardUnused, fmt.Sprintf("clients have used a restart guard of %v here; it is not in force now", n.Marker),
 			fmt.Sprintf("give --restart-guard %v to check for it", n.Marker))
 	case given == 0:
 		life := (n.Marker + looks) * 101 / 100

@@ -52,7 +52,7 @@ func causeOf(text string) (code, problem, fix string) {
 			"raise maxmemory, or delete other data; keep noeviction"
 	case has("MISCONF"):
 		return CodeWritesStopped, "the node has stopped writes, because it could not save its data: " + text,
-			"free its disk and look at its log; where snapshots do not matter, set stop-writes-on-bgsave-error no"
+			"free its disk and look at its log; where snapshots do not matter, set save \"\""
 	case has(noReplicas):
 		return CodeMinReplicas, "the node refuses writes while too few replicas follow it: " + text,
 			"bring the replicas back, or set min-replicas-to-write 0"
