@@ -11,16 +11,16 @@ import (
 func (l *life) ending() bool { return l.work.Err() != nil }
 
 // Close refuses new calls, ends waiting calls with ErrClosed, releases every lease under which no
-// function runs, and ends the connections. Stop the work under such leases first, and give ctx a
-// deadline.
+// function runs, and ends the connections. Stop the work under such leases first.
 //
-// Close waits for the functions of Do, Lead and DoAll. Their contexts end at once, with the cause
-// ErrClosed, and their leases are renewed until they return. When ctx ends first, their locks
-// expire within a TTL. A function that calls Close waits for itself until then.
+// Close waits for the functions of Do, Lead and DoAll, so give ctx a deadline if one may still run.
+// Their contexts end at once, with the cause ErrClosed, and their leases are renewed until they
+// return. When ctx ends first, their locks expire. A function that calls Close waits for itself
+// until then.
 //
 // Close returns ctx's cause if the end of ctx left something undone, and a warning counts the locks
-// that remain. Later and concurrent calls wait for the first and return nil, or ctx's cause. A nil
-// ctx is ErrInvalid.
+// left. Later and concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is
+// ErrInvalid.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
@@ -98,7 +98,7 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 		leases, nodes = leases+left, nodes+on
 	}
 	if leases > 0 || cut.Load() {
-		m.reporter.Warn("Manager closed without an answer from every node: locks that are left expire within their TTL", "leases", leases, "nodes", nodes)
+		m.reporter.Warn("Manager closed without an answer from every node: locks that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}
 	return inTime && !cut.Load()
 }

@@ -164,7 +164,7 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 			if len(leases) > 1 {
 				attrs = []any{"error", err} // it has the names
 			}
-			m.reporter.Warn("a release was not confirmed by a majority of the nodes: the lock expires within its TTL", attrs...)
+			m.reporter.Warn("a release was not confirmed by a majority of the nodes: the lock expires by itself", attrs...)
 		}
 	}()
 	return nil, fn(fnCtx)

@@ -16,46 +16,48 @@
 //
 //   - [Manager.Acquire] waits for a lease, [Manager.TryAcquire] asks once, and [Manager.Do] runs a
 //     function under a lease. [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
-//   - [Manager.Lead] campaigns for leadership repeatedly. Package [election] elects the best
+//   - [Manager.Lead] campaigns repeatedly. Package [election] elects the best
 //     healthy candidate; package [spread] runs a function for each of N names, spread over a group.
 //   - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
 //   - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
-//     held names. Package [web] serves all of it as a page.
-//   - [Lease.Renew] extends a lease at once, also by another TTL. [Lease.Detach] hands it to another process.
+//     held names. Package [web] serves it as a page.
+//   - [Lease.Renew] extends a lease now. [Lease.Detach] hands it to another process.
 //   - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
 //     [Manager.Revoke] takes it away.
-//   - [NewCluster] spreads the names over a whole Redis Cluster.
+//   - [NewCluster] spreads names over a Redis Cluster.
 //   - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
 //
 // Adapters for go-redis and others are separate modules.
 //
 // # What it promises
 //
-//   - Mutual exclusion: at most one lease for a name is valid, or only shared ones. Three conditions: of
-//     the nodes that hold the lease, no more than its margin lose their data or have their clocks stepped
-//     forward; clock rates differ by less than 1 %; and work stops when [Lease.Valid] is false or the
-//     context ends.
-//   - Fencing: an exclusive lease has a larger token than every grant that ended before it was requested.
-//     Pauses, lost packets and clock steps do not break that. A node that loses its data can, unless
-//     [WithRestartGuard] is set and the nodes' clocks agree within seconds.
-//   - Timely loss: [Lease.Lost] delivers, and the context ends, before another client can be granted the
-//     lease, even if every node is silent. A process that is stopped or suddenly overloaded may learn it
-//     later; its next [Lease.Valid] is right.
+//   - Mutual exclusion: at most one exclusive lease for a name is valid, or only shared ones, or n
+//     permits. The conditions: all clients use the same independent nodes; of the nodes that hold the
+//     lease, no more than its margin lose their data or have their clocks stepped forward; clock rates
+//     differ by less than 1 %; and work stops when [Lease.Valid] is false or the context ends.
+//   - Fencing: an exclusive lease has a larger token than every lease that had ended when its attempt began
+//     (a waiter tries again after each release). Pauses, lost packets and clock steps do not break that. A
+//     node that loses its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within
+//     seconds.
+//   - Timely loss: [Lease.Lost] delivers its value, and the context ends, before another client can be
+//     granted the lease, even if every node is silent. A stopped or suddenly overloaded process may learn
+//     it later; its next [Lease.Valid] is right.
 //   - No deadlock: the keys of a dead holder expire.
 //
-// With [WithRestartGuard], a node that was restarted, flushed or failed over does not count as lost data: it
-// grants no locks until every lease that it may have forgotten has ended. [docs/safety.md] has the argument.
+// With [WithRestartGuard], data lost by a restart, a flush or a failover that the guard sees does not count:
+// the node grants no locks until every lease that it may have forgotten has ended. [docs/safety.md] has the
+// argument.
 //
 // # What it does not promise
 //
 // Unconditional mutual exclusion. No lease can give it: a holder that is stopped between its last check
-// and its write cannot know that its time has passed (Kleppmann, 2016).
+// and its write cannot know that its time has passed (Kleppmann).
 // Either the resource refuses a [Lease.Token] below the highest that it has seen, or the step must be safe
-// to repeat. [docs/fencing.md] shows how databases, object stores and APIs check a token.
+// to repeat. [docs/fencing.md] shows how.
 //
 // # The life of a lease
 //
-//	          missed round, or margin 0
+//	          missed round, or margin 0 of several nodes
 //	 ┌──────┐ ────────────────────────▶ ┌─────────┐
 //	 │ held │                           │ at risk │
 //	 └──────┘ ◀──────────────────────── └─────────┘
@@ -75,7 +77,7 @@
 //
 // A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
 // 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining]
-// counts down to the end. The Manager reports a loss up to 25 ms earlier, sooner on a busy machine.
+// counts down to the end. The Manager reports a loss up to 25 ms before it, or earlier on a busy machine.
 //
 // The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff.
 // A node that has lost the key gets it back while the lease is valid.
@@ -86,19 +88,19 @@
 // nodes. A slow reader never delays a renewal and never misses a loss.
 //
 // Calls make OpenTelemetry spans with the provider of the span in their context; [WithTracerProvider] and
-// [WithMeterProvider] set providers. Logs go to slog.Default(), unless [WithLogger] says otherwise.
+// [WithMeterProvider] set providers. Logs go to slog.Default() or the logger of [WithLogger].
 //
 // # Terminology
 //
 //   - lease: what other libraries call a mutex or a lock. It ends by itself unless renewed.
 //   - holder, owner: the holder is the client that has the lease; [WithHolder] sets its label. The owner is
-//     the random value of one grant that marks its keys; redsync calls it Value, redislock calls it Token.
+//     the random value of one grant that marks its keys (redsync: Value; redislock: Token).
 //   - margin: how many nodes that hold the lease may lose their data before another client could be granted
 //     it: 1 of 3, or 2 of 5 when all hold it.
-//   - restart guard, quarantine: the delayed restart of the Redlock paper, enforced by the clients. A node in
+//   - restart guard, quarantine: the delayed restart of the Redlock algorithm, enforced by the clients. A node in
 //     quarantine grants no locks.
 //   - failover group: a [Sentinel] master set or a [ClusterSlot] that counts as one node.
-//   - reservation: a node keeps a released lock free for the head of its queue for a short time.
+//   - reservation: a node briefly keeps a released lock free for the head of its queue.
 //
 // # Compatibility
 //

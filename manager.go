@@ -163,7 +163,7 @@ func (s *startup) await(ctx context.Context) error {
 		}
 		if silent == 0 && !said {
 			said = true
-			m.reporter.Warn("New waits for a majority of the nodes: the lines of the nodes say what each lacks", "up", up, "need", quorum.Size(len(m.nodes)), "for", s.wait)
+			m.reporter.Warn("New waits for a majority of the nodes: each node's line in this log says why", "up", up, "need", quorum.Size(len(m.nodes)), "for", s.wait)
 		}
 		select {
 		case <-m.greeted:

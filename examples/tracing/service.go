@@ -76,11 +76,14 @@ func newService(ctx context.Context, name string, s *settings, kept *recorder, n
 }
 
 // kindOf shortens a name for metrics: "orders/4711" becomes "orders/*". Each different
-// text creates its own time series.
+// text creates its own time series. Leaders keep their names: an alert needs them.
 func kindOf(name string) string {
 	kind, _, found := strings.Cut(name, "/")
-	if !found {
+	switch {
+	case !found:
 		return ""
+	case kind == "leader":
+		return name
 	}
 	return kind + "/*"
 }

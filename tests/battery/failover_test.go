@@ -74,7 +74,7 @@ func (f failover) run(t *testing.T, nodes int, guard bool) *failovers {
 						return
 					}
 				}
-				t.Error("three groups changed their master before the fault")
+				t.Error("three groups were no use for a round: see the log")
 			})
 		}
 	})
@@ -220,8 +220,23 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) boo
 	// Either A loses its lease, or it keeps the lease for longer than any cause of a loss can take.
 	patience := time.After(f.ttl + window + 15*time.Second)
 	var got grant
+	var kept, patient bool
 	select {
 	case got = <-granted:
+	case <-patience:
+		kept, patient = held.Valid(), true
+		_ = held.Release(ctx)
+		got = <-granted
+		got.valid = false
+	}
+	if !guard && nodes == 1 && got.err != nil && strings.Contains(got.err.Error(), "this address leads to several servers") {
+		t.Logf("a flap behind one address looks like two servers: %v", got.err)
+		return false
+	}
+	switch {
+	case kept:
+		sum.kept.Add(1)
+	case !patient:
 		sum.mu.Lock()
 		sum.waited = append(sum.waited, got.at.Sub(begun))
 		sum.mu.Unlock()
@@ -232,13 +247,6 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) boo
 		if late {
 			sum.late.Add(1)
 		}
-	case <-patience:
-		if held.Valid() {
-			sum.kept.Add(1)
-		}
-		_ = held.Release(ctx)
-		got = <-granted
-		got.valid = false
 	}
 	require.NoError(t, got.err)
 	sum.rounds.Add(1)

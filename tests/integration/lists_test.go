@@ -53,19 +53,11 @@ func TestAnEmptyNodeGetsItsIdentityBack(t *testing.T) {
 	addrs := pick(servers, 0, 1, 2)
 	opts := listing(time.Second)
 	testkit.Acquired(t, testkit.Connect(t, addrs, opts...), "job")
-	identity := func() string {
-		for _, member := range servers[0].MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1").([]any) {
-			if id, found := strings.CutPrefix(member.(string), "node "); found {
-				return id
-			}
-		}
-		return ""
-	}
-	before := identity()
+	before := identityOf(servers[0])
 	require.NotEmpty(t, before)
 	servers[0].Restart()
 	late := testkit.Connect(t, addrs, quorumlock.WithTTL(time.Second), quorumlock.WithRestartGuard(time.Second))
-	testkit.Eventually(t, "the identity is restored", func() bool { return identity() == before })
+	testkit.Eventually(t, "the identity is restored", func() bool { return identityOf(servers[0]) == before })
 	testkit.Eventually(t, "all nodes vote", func() bool {
 		for _, n := range late.Nodes() {
 			if n.Err != nil || n.QuarantinedFor > 0 {
@@ -320,7 +312,7 @@ func TestNodesAreAddedAndTakenAwayOneByOneUnderLoad(t *testing.T) {
 		t.Logf("%v: %d grants, longest without one %v", step, f.grants.Load()-before, time.Duration(f.longest.Load())*time.Microsecond)
 		_, err := quorumlock.New(background, quorumlock.Addrs(pick(servers, step[0])...), f.opts...)
 		require.ErrorContains(t, err, "and this one uses another list of 1", "beside %v", step)
-		forgetOtherLists(t, servers, len(step))
+		forgetLists(t, servers, func(list string) bool { return !strings.HasPrefix(list, fmt.Sprintf("1 %d ", len(step))) })
 	}
 	for _, stop := range clients {
 		stop()
@@ -328,14 +320,53 @@ func TestNodesAreAddedAndTakenAwayOneByOneUnderLoad(t *testing.T) {
 	assert.Less(t, time.Duration(f.longest.Load())*time.Microsecond, 5*time.Second, "no outage")
 }
 
-// forgetOtherLists makes nodes forget the lists of other sizes, as half a minute would.
-func forgetOtherLists(t *testing.T, servers []*redistest.Server, size int) {
+// forgetLists makes nodes forget the lists that have ended, as half a minute would.
+func forgetLists(t *testing.T, servers []*redistest.Server, ended func(list string) bool) {
 	t.Helper()
 	for _, s := range servers {
 		for _, member := range s.MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1").([]any) {
-			if text := member.(string); !strings.HasPrefix(text, "node ") && !strings.HasPrefix(text, fmt.Sprintf("1 %d ", size)) {
+			if text := member.(string); !strings.HasPrefix(text, "node ") && ended(text) {
 				s.MustDo("ZREM", "quorumlock:\xffl", text)
 			}
 		}
 	}
+}
+
+// identityOf returns the identity of a node, "" for none.
+func identityOf(s *redistest.Server) string {
+	for _, member := range s.MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1").([]any) {
+		if id, found := strings.CutPrefix(member.(string), "node "); found {
+			return id
+		}
+	}
+	return ""
+}
+
+// Until the old list has ended, clients with the new one use only the two nodes that both have.
+func TestADeadNodeIsReplacedAtAnotherAddressUnderLoad(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	t.Parallel()
+	const guard = 5 * time.Second
+	servers := redistest.Start(t, 4)
+	f := &fleet{T: t, servers: servers, opts: listing(guard)}
+	var clients []func()
+	for range 3 {
+		clients = append(clients, f.start(pick(servers, 0, 1, 2)))
+	}
+	testkit.Eventually(t, "the fleet works", func() bool { return f.grants.Load() > 10 })
+	servers[2].Kill()
+	f.longest.Store(0)
+	clients = f.replace(clients, pick(servers, 0, 1, 3))
+	fresh := testkit.Connect(t, pick(servers, 0, 1, 3), f.opts...)
+	require.ErrorContains(t, fresh.Nodes()[2].Err, "use a list of 3 nodes, and this one uses another list of 3")
+	before := f.grants.Load()
+	testkit.Eventually(t, "the fleet works with the new list", func() bool { return f.grants.Load() > before+10 })
+	replacement := identityOf(servers[3])
+	require.NotEmpty(t, replacement)
+	forgetLists(t, servers[:2], func(list string) bool { return !strings.Contains(list, replacement) })
+	testkit.Eventually(t, "the new node votes", func() bool { return fresh.Nodes()[2].Voting })
+	for _, stop := range clients {
+		stop()
+	}
+	assert.Less(t, time.Duration(f.longest.Load())*time.Microsecond, 5*time.Second, "no outage")
 }
