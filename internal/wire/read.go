@@ -137,7 +137,7 @@ func (p *parts) held(r *Reply) {
 func readReaders(count int64, values []string) *Readers {
 	r := &Readers{Count: count}
 	for _, v := range values {
-		if !strings.HasSuffix(v, reservedMark) && v != "" {
+		if v != "" && (len(v) < OwnerLen || v[OwnerLen:] != reservedMark) { // a label may end like the mark
 			r.Values = append(r.Values, v)
 		}
 	}

@@ -32,4 +32,6 @@ func TestThoseForWhomALockWaitsAreNoReaders(t *testing.T) {
 	assert.Equal(t, &Readers{Count: 5, Values: []string{"second", "first"}}, readReaders(5, []string{reserved, "first", "", reserved, "second"}))
 	assert.True(t, (&Reply{TTL: 1, Readers: readReaders(1, []string{reserved})}).Free())
 	assert.False(t, (&Reply{TTL: 1, Readers: readReaders(2, []string{reserved, "first"})}).Free())
+	labelled := Compose(Nobody, 0, "0 - web w ")
+	assert.False(t, (&Reply{TTL: 1, Readers: readReaders(1, []string{labelled})}).Free(), "a label that ends like the mark")
 }
