@@ -36,9 +36,8 @@
 //     lease, no more than its margin lose their data or have their clocks stepped forward; clock rates
 //     differ by less than 1 %; and work stops when [Lease.Valid] is false or the context ends.
 //   - Fencing: an exclusive lease has a larger token than every lease that had ended when its attempt began
-//     (a waiter tries again after each release). Pauses, lost packets and clock steps do not break that. A
-//     node that loses its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within
-//     seconds.
+//     (a waiter makes several). Pauses, lost packets and clock steps do not break that. A node that loses
+//     its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds.
 //   - Timely loss: [Lease.Lost] delivers its value, and the context ends, before another client can be
 //     granted the lease, even if every node is silent. A stopped or suddenly overloaded process may learn
 //     it later; its next [Lease.Valid] is right.

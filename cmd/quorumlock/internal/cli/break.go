@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -18,7 +19,7 @@ var digestOfServer = rueidis.WithLoadSHA1(true)
 
 // deleteOwner deletes what an owner has of a lock, and nothing of another owner: its lock, even if that was revoked ('x ')
 // or detached ('d '), or its share of a lock that readers have ('s '), and the lock with the last of them. Waiters that were
-// just woken (' w ') have no share. The second key is the set of the readers, or of the slots of a permit; such a set must
+// just woken have no share: they lack the 0 in place of a token. The second key is the set of the readers, or of the slots of a permit; such a set must
 // show the slot as free, or waiters would not ask for it.
 var deleteOwner = rueidis.NewLuaScript(`
 local lock, set, owner, slot = KEYS[1], KEYS[2], ARGV[1] .. ' ', ARGV[2]
@@ -26,9 +27,9 @@ local held = redis.call('GETRANGE', lock, 0, 34)
 if held == 's `+revokedReaders+` ' then
   local deleted, others = 0, false
   for _, member in ipairs(redis.call('ZRANGE', set, '0', '-1')) do
-    if string.sub(member, 1, 33) == owner and string.sub(member, -3) ~= ' w ' then
+    if string.sub(member, 1, 35) == owner .. '0 ' then
       deleted = redis.call('ZREM', set, member)
-    elseif string.sub(member, -3) ~= ' w ' then
+    elseif string.sub(member, 33, 35) == ' 0 ' then
       others = true
     end
   end
@@ -56,6 +57,9 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 	if !ownerForm.MatchString(owner) {
 		return usagef("--dead %q: must be the owner that inspect shows, 32 hexadecimal digits", owner)
 	}
+	if problem := config.CheckName(name); problem != nil {
+		return usagef("name %s: %s", problem.Value, problem.Bound)
+	}
 	m, err := p.connection.manager(ctx)
 	if err != nil {
 		return err
@@ -68,8 +72,11 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 			problems = append(problems, err)
 		}
 	}
-	if deleted == 0 && len(problems) == 0 {
+	switch {
+	case deleted == 0 && len(problems) == 0:
 		return &exitError{code: exitConflict, text: "nothing was deleted: " + owner + " does not hold " + strconv.Quote(name) + "; inspect it again"}
+	case deleted == 0:
+		return errors.Join(problems...)
 	}
 	p.line("deleted the keys of %s on %d of %d nodes", owner, deleted, len(p.connection.options))
 	kind := []quorumlock.AcquireOption(nil)

@@ -148,9 +148,9 @@ so that the next client gets it at once. It breaks the lock: IF THE HOLDER STILL
 RUNS, TWO WORK AT THE SAME TIME, and only resources that check the fencing token
 are safe. First make sure that it is dead: killed, its machine off. A paused
 process is not dead, and a detached lock may belong to a script that is at work.
-Other readers keep a lock that OWNER shares. If another client holds the lock by
-now, nothing is deleted. Otherwise use revoke, which waits for the end of the
-lease.`,
+Other readers keep a lock that OWNER shares; 32 zeros are all readers of a lock
+that was revoked. If another client holds the lock by now, nothing is deleted.
+Otherwise use revoke, which waits for the end of the lease.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -158,6 +158,8 @@ lease.`,
 			switch handle := args[0] == "-" || strings.HasPrefix(args[0], handlePrefix); {
 			case some && !breaks:
 				return usagef("--permits without --dead: a handle has its permit")
+			case breaks && handle:
+				return usagef("--dead with a handle: give the NAME of the lock; a handle alone is released without --dead")
 			case breaks && some && checkPermits(permits) != nil:
 				return checkPermits(permits)
 			case breaks:

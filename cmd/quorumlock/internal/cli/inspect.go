@@ -154,7 +154,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 		}
 		if n.Warning != nil {
 			what := " has a warning\n"
-			if !n.Voting {
+			if !n.Voting && n.QuarantinedFor == 0 {
 				what = " grants no locks\n"
 			}
 			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + what + wrap("  ", oneLine(n.Warning))

@@ -111,6 +111,11 @@ func TestReleaseBreaksALockOnlyOfTheOwnerThatIsNamed(t *testing.T) {
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "--permits without --dead")
 	owner := strings.Repeat("a", 32)
+	for text, name := range map[string]string{"must be valid UTF-8": "job\xffp1", "--dead with a handle": "-", "must have 1 to 512 bytes": ""} {
+		o := invoke(t, addrs, "release", name, "--dead", owner)
+		assert.Equal(t, exitUsage, o.code)
+		assert.Contains(t, o.stderr, text)
+	}
 	for _, s := range servers[:2] { // a holder that died with a long lease
 		s.MustDo("SET", config.DefaultPrefix+"job", owner+" 1 1700000000000000 - dead", "PX", "600000")
 	}
