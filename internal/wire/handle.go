@@ -29,7 +29,7 @@ func ParseHandle(text string) (h Handle, ok bool) {
 	text, ok = strings.CutPrefix(text, handleVersion)
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	parts := strings.Split(string(b), noteSeparator)
-	if !ok || err != nil || len(parts) != 5 || !isOwner(parts[4]) {
+	if !ok || err != nil || len(parts) != 5 || !IsOwner(parts[4]) {
 		return Handle{}, false
 	}
 	token, err := strconv.ParseUint(parts[0], 10, 63)

@@ -126,7 +126,7 @@ const maxPlace = 1 << 53
 // a member of another program.
 func parseTicket(member, score string) (t Ticket, ok bool) {
 	place, err := strconv.ParseFloat(score, 64) // Redis 7.2 writes 1.8e+15
-	if err != nil || !(place >= 0 && place <= maxPlace) || len(member) <= TicketLen || !isOwner(member[:TicketLen]) {
+	if err != nil || !(place >= 0 && place <= maxPlace) || len(member) <= TicketLen || !IsOwner(member[:TicketLen]) {
 		return Ticket{}, false
 	}
 	t = Ticket{Manager: member[:ManagerLen], EnqueuedAt: int64(place)}

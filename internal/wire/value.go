@@ -122,7 +122,7 @@ func parseOwn(s string) (v Value, ok bool) {
 	} else if rest, found := strings.CutPrefix(s, sharedForm); found {
 		s, v.Shared = rest, true
 	}
-	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || !isOwner(s[:OwnerLen]) {
+	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || !IsOwner(s[:OwnerLen]) {
 		return v, false
 	}
 	v.Owner = s[:OwnerLen]
@@ -149,8 +149,8 @@ func parseOwn(s string) (v Value, ok bool) {
 	return v, true
 }
 
-// isOwner reports whether a text has the form of an owner value.
-func isOwner(text string) bool {
+// IsOwner reports whether a text has the form of an owner value.
+func IsOwner(text string) bool {
 	return len(text) == OwnerLen && strings.Trim(text, "0123456789abcdef") == ""
 }
 

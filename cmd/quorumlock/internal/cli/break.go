@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -17,10 +16,10 @@ import (
 // digestOfServer has the server name a script: SHA-1 in this process would panic where only FIPS 140 is allowed.
 var digestOfServer = rueidis.WithLoadSHA1(true)
 
-// deleteOwner deletes what an owner has of a lock, and nothing of another owner: its lock, even if that was revoked ('x ')
-// or detached ('d '), or its share of a lock that readers have ('s '), and the lock with the last of them. Waiters that were
-// just woken have no share: they lack the 0 in place of a token. The second key is the set of the readers, or of the slots of a permit; such a set must
-// show the slot as free, or waiters would not ask for it.
+// deleteOwner deletes what an owner has of a lock, and nothing of another owner: its lock, even if that was revoked
+// ('x ') or detached ('d '), or its share of a lock that readers have ('s '), and the lock with the last of them. Waiters
+// that were just woken have no share: they lack the 0 in place of a token. The second key is the set of the readers, or
+// of the slots of a permit; such a set must show the slot as free, or waiters would not ask for it.
 var deleteOwner = rueidis.NewLuaScript(`
 local lock, set, owner, slot = KEYS[1], KEYS[2], ARGV[1] .. ' ', ARGV[2]
 local held = redis.call('GETRANGE', lock, 0, 34)
@@ -49,12 +48,9 @@ else
 end
 return 1`, digestOfServer)
 
-// ownerForm matches an owner value.
-var ownerForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
-
 // breakLock deletes the keys of a dead owner of a lock, or of one of this number of permits, 0 for none.
 func (p *program) breakLock(ctx context.Context, name, owner string, permits int) error {
-	if !ownerForm.MatchString(owner) {
+	if !wire.IsOwner(owner) {
 		return usagef("--dead %q: must be the owner that inspect shows, 32 hexadecimal digits", owner)
 	}
 	if problem := config.CheckName(name); problem != nil {

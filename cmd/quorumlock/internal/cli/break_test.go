@@ -132,6 +132,7 @@ func TestReleaseBreaksALockOfReaders(t *testing.T) {
 		for _, m := range members {
 			servers[i].MustDo("ZADD", wire.ReadersKey(key), soon, m)
 		}
+		servers[i].MustDo("ZADD", wire.ReadersKey(key), "1", reader("e")) // has ended, and stays as long as others read
 	}
 	m := open(t, addrs)
 	granted := make(chan error, 1)
