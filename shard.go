@@ -62,7 +62,7 @@ func newShard(m *Manager, prefix string, first int, nodes []rueidis.ClientOption
 	})
 	sh.dog = hold.NewWatchdog(&hold.Config{Ensemble: sh.ensemble, Unfenced: cfg.Unfenced, Calls: &m.life.calls})
 	sh.campaigns = campaign.New(&campaign.Config{
-		Ensemble: sh.ensemble, Locks: sh.dog.Locks, Settings: &cfg.Config, Manager: manager, Closing: m.life.work,
+		Ensemble: sh.ensemble, Locks: sh.dog.Locks, Prefix: prefix, Unfenced: cfg.Unfenced, Manager: manager, Closing: m.life.work,
 	})
 	sh.queues = queue.New(&queue.Config{
 		Clock: m.clock, Locks: sh.dog.Locks, Closing: m.life.work, Turn: sh.campaigns.Turn, Woken: sh.campaigns.Woken,

@@ -60,6 +60,33 @@ func TestAManagerOfARedisClusterHasTwoConnectionsToEachMaster(t *testing.T) {
 	})
 }
 
+// Without its message a waiter polls, each half a second here.
+func TestAReleaseWakesTheWaiterOfAnotherClientOfTheCluster(t *testing.T) {
+	masters(t, func(t *testing.T, c *quorumlocktest.RedisCluster, m *quorumlock.Manager) {
+		ctx, other := context.Background(), c.Manager(t)
+		for name, kinds := range map[string][2]quorumlock.AcquireOption{
+			"exclusive": {quorumlock.WithMinHold(0), quorumlock.WithMinHold(0)},
+			"permit":    {quorumlock.Permits(1), quorumlock.Permits(1)},
+			"reader":    {quorumlock.WithMinHold(0), quorumlock.Shared()},
+		} {
+			l, err := m.Acquire(ctx, "job", kinds[0])
+			require.NoError(t, err)
+			granted := make(chan time.Time, 1)
+			go func() {
+				next, err := other.Acquire(ctx, "job", kinds[1])
+				if assert.NoError(t, err) {
+					granted <- time.Now()
+					assert.NoError(t, next.Release(ctx))
+				}
+			}()
+			time.Sleep(10*time.Second + 123*time.Millisecond)
+			released := time.Now()
+			require.NoError(t, l.Release(ctx))
+			assert.Less(t, (<-granted).Sub(released), 10*time.Millisecond, name)
+		}
+	})
+}
+
 func TestALeaseOutlivesAMasterThatIsKilled(t *testing.T) {
 	for _, lost := range []bool{false, true} { // the keys, because they have not reached the replica
 		masters(t, func(t *testing.T, c *quorumlocktest.RedisCluster, m *quorumlock.Manager) {

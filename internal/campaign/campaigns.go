@@ -88,7 +88,8 @@ type Kind interface {
 type Config struct {
 	Ensemble *ensemble.Ensemble
 	Locks    *hold.Locks
-	Settings *config.Config
+	Prefix   string // of the keys of the locks; in a whole cluster each bucket has its own
+	Unfenced bool
 	Manager  string          // 16 hex digits: every ticket begins with them
 	Closing  context.Context // ends when Close begins
 }
@@ -98,7 +99,8 @@ type Campaigns struct {
 	ensemble *ensemble.Ensemble
 	clock    *clock.Clock
 	locks    *hold.Locks
-	settings *config.Config
+	prefix   string
+	unfenced bool
 	manager  string
 	closing  context.Context
 	attempts sync.Pool // of *attempt
@@ -117,7 +119,7 @@ type Campaigns struct {
 // New returns the campaigns of a process that has none yet.
 func New(c *Config) *Campaigns {
 	return &Campaigns{
-		ensemble: c.Ensemble, clock: c.Ensemble.Clock, locks: c.Locks, settings: c.Settings, manager: c.Manager, closing: c.Closing,
+		ensemble: c.Ensemble, clock: c.Ensemble.Clock, locks: c.Locks, prefix: c.Prefix, unfenced: c.Unfenced, manager: c.Manager, closing: c.Closing,
 	}
 }
 
@@ -250,7 +252,7 @@ func (s *Campaigns) Manager() string { return s.manager }
 // mayLock reports whether a key may be the key of a lock of this process.
 func (s *Campaigns) mayLock(key string) bool {
 	lock, _, _ := wire.SlotOf(key)
-	name, ours := strings.CutPrefix(lock, s.settings.Prefix)
+	name, ours := strings.CutPrefix(lock, s.prefix)
 	return ours && config.CheckName(name) == nil
 }
 

@@ -26,14 +26,14 @@ func (exclusive) mark(ticket []byte) []byte { return ticket }
 func (exclusive) sure() bool { return false }
 
 func (exclusive) propose(a *attempt) {
-	if s := a.c.of; !s.settings.Unfenced {
+	if s := a.c.of; !s.unfenced {
 		a.votes.proposal = quorum.Register(s.ensemble.Time(a.steady).Microseconds())
 	}
 	a.write(a.c.TraceParent, a.c.Terms.Label)
 }
 
 func (exclusive) ballot(a *attempt) quorum.Ballot {
-	return quorum.NewBallot(a.c.Terms.Nodes, !a.c.of.settings.Unfenced, a.votes.proposal)
+	return quorum.NewBallot(a.c.Terms.Nodes, !a.c.of.unfenced, a.votes.proposal)
 }
 
 func (exclusive) acquisition(of wire.Acquisition) wire.Acquisition { return of }

@@ -30,7 +30,7 @@ func idle(nodes int) *Campaigns {
 	})
 	return New(&Config{
 		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &sync.WaitGroup{}}).Locks,
-		Settings: &config.Config{Prefix: "p:"}, Manager: strings.Repeat("0", wire.ManagerLen), Closing: context.Background(),
+		Prefix: "p:", Manager: strings.Repeat("0", wire.ManagerLen), Closing: context.Background(),
 	})
 }
 

@@ -34,7 +34,7 @@ func (s shared) propose(a *attempt) {
 }
 
 func (shared) ballot(a *attempt) quorum.Ballot {
-	return quorum.NewSharedBallot(a.c.Terms.Nodes, !a.c.of.settings.Unfenced)
+	return quorum.NewSharedBallot(a.c.Terms.Nodes, !a.c.of.unfenced)
 }
 
 func (s shared) acquisition(of wire.Acquisition) wire.Acquisition {

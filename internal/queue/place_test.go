@@ -39,7 +39,7 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 	stop := r.run()
 	defer stop()
 	campaigns := campaign.New(&campaign.Config{
-		Ensemble: r.ensemble, Locks: r.dog.Locks, Settings: &config.Config{Prefix: "p:"}, Manager: strings.Repeat("0", wire.ManagerLen), Closing: r.config.Closing,
+		Ensemble: r.ensemble, Locks: r.dog.Locks, Prefix: "p:", Manager: strings.Repeat("0", wire.ManagerLen), Closing: r.config.Closing,
 	})
 	terms := &config.Terms{Terms: quorum.Terms{Nodes: 1, TTL: time.Hour, Timeout: time.Second, Interval: 20 * time.Minute}}
 	server.MustDo("SET", key, "somebody else", "PX", "60000")
