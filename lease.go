@@ -57,11 +57,11 @@ func (l *Lease) Name() string {
 // differ.
 func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 
-// Token returns the fencing token: unique for the name, and larger than every token of a lease that
-// had ended when this attempt began. Pass it along with every write; the resource must refuse a
-// token below the highest that it has seen. The token of a shared lease is between the tokens of
-// the writers before and after it; readers between these two may have the same one. 0 with
-// WithoutFencing.
+// Token returns the fencing token: unique for the name (of a permit: for the slot), and larger
+// than every token of a lease that had ended when this attempt began. Pass it along with every
+// write; the resource must refuse a token below the highest that it has seen. The token of a
+// shared lease is between the tokens of the writers before and after it; readers between these
+// two may have the same one. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
 // Shared reports whether the lease is a shared one, of the option Shared or of Downgrade.
@@ -101,11 +101,11 @@ func (l *Lease) Remaining() time.Duration {
 // its cancellation.
 func (l *Lease) Context() context.Context { return l.watching().ctx }
 
-// WithContext returns a context for work under the lease that belongs to a request: it has the
-// values and the deadline of ctx, and ends with ctx or with the lease, whichever is first;
-// context.Cause then returns the cause of that one, which is Err for the lease. Call cancel when
-// the work is done, or the lease keeps the context until it ends. Do and Lead make such a
-// context themselves. A nil ctx panics, as it does in context.WithCancel.
+// WithContext returns a context for a request's work under the lease. It has the values and the
+// deadline of ctx, and ends with ctx or with the lease, whichever ends first. context.Cause
+// then returns ctx's cause, or Err of the lease. Call cancel when the work is done, or the
+// lease keeps the context until it ends. Do and Lead make such a context themselves. A nil ctx
+// panics, as it does in context.WithCancel.
 func (l *Lease) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return either(ctx, l.Context())
 }
@@ -136,10 +136,10 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// Lost returns a channel that delivers exactly one value if the lease is lost, at or before
-// the instant at which another client could be granted it, and is then closed. A release closes it
-// without a value when the nodes have answered, unless they show that the lease was lost before.
-// All callers get the same channel, so one of several readers gets the value; Err, Done and the context
+// Lost returns a channel that delivers exactly one value if the lease is lost: before another client
+// can be granted it, unless nodes lost its keys. Then the channel is closed. A release closes it
+// without a value when the nodes have answered, unless they show that the lease was lost before. All
+// callers get the same channel, so one of several readers gets the value; Err, Done and the context
 // inform all of them.
 func (l *Lease) Lost() <-chan Lost { return l.watching().lost }
 
@@ -246,7 +246,7 @@ func (l *Lease) renew(terms *config.Terms, round chan error) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	l.lock.Renew(terms, func() {
+	l.lock.Renew((*tenant)(l), terms, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if w := l.watched(); l.err == nil {
@@ -285,7 +285,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 // lost before, or that the nodes show that another client may have had the lock; Err and Lost say
 // so, too. ErrNoQuorum (a *QuorumError) means that too few nodes confirmed within the node timeout,
 // or before ctx ended (joined with ctx.Err() and ctx's cause): the release continues in the
-// background, and the other keys expire with the TTL.
+// background, and the other keys expire by themselves.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()

@@ -22,16 +22,23 @@ var (
 	// ErrRevoked is the answer to a Detach of a lease that was revoked; a RevokedError also names the revoker.
 	ErrRevoked = errors.New("lease was revoked")
 	ErrTaken   = errors.New("key belongs to another owner")
+	// ErrStray is why a key on a node that grants no locks does not count.
+	ErrStray = errors.New("has a key of this lease, grants no locks now, and had not granted this one: the key does not count")
 	// ErrOvertaken is why a node that has confirmed a longer TTL does not count.
 	ErrOvertaken = errors.New("reconnected: an earlier renewal with a shorter TTL may still run after this one")
 )
 
-// Renew begins a round of renewal. terms replace the lock's terms if their TTL differs; nil keeps these. With the same
-// TTL, a running round serves as well. with runs under the lock's mutex before the round, unless the lock has ended.
+// Renew begins a round of renewal for the lease t, unless that has ended. terms replace the lock's terms if their TTL
+// differs; nil keeps these. With the same TTL, a running round serves as well. with runs under the lock's mutex before
+// the round, unless the lock has ended.
 // The lease learns of a shorter TTL before a request with it is posted.
-func (l *Lock) Renew(terms *config.Terms, with func()) {
+func (l *Lock) Renew(t Tenant, terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
 	l.mu.Lock()
+	if !l.bears(t) { // the next lease keeps its own TTL
+		l.mu.Unlock()
+		return
+	}
 	if terms != nil && terms.TTL != l.Terms().TTL && !l.is.over {
 		in.Terms, l.retry = &terms.Terms, nil
 		l.terms.Store(terms)
@@ -192,9 +199,9 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 		m.want = reply.Wants[k]
 	}
 	switch m.shows {
-	case wire.Ours, wire.OursWithoutToken:
-		m.in.Kind, m.err = quorum.InputConfirmed, nil
-		if m.healed {
+	case wire.Ours, wire.OursWithoutToken, wire.OursWithoutVote:
+		m.in.Kind, m.in.NoVote, m.err = quorum.InputConfirmed, m.shows == wire.OursWithoutVote, nil
+		if m.healed || m.in.NoVote {
 			m.shows = wire.OursWithoutToken
 		}
 	case wire.Another:
@@ -219,8 +226,12 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 // again.
 func (l *Lock) take(m meaning) (heal quorum.Set) {
 	return l.step(m.in, func() {
-		if m.in.Kind == quorum.InputConfirmed && l.machine.Overtaken(m.in) {
+		switch {
+		case m.in.Kind != quorum.InputConfirmed:
+		case l.machine.Overtaken(m.in):
 			m.err = ErrOvertaken
+		case l.machine.Stray(m.in):
+			m.err = ErrStray
 		}
 		l.note(m.in.Node, m.err)
 		if m.healed {

@@ -77,7 +77,7 @@ func TestAReaderIsRenewedRestoredKeptAndReleasedAsAReader(t *testing.T) {
 		return time.Until(time.UnixMilli(score))
 	}
 	l, first := open()
-	l.Renew(nil, nil)
+	l.Renew(first, nil, nil)
 	require.Eventually(t, func() bool { return left(l) > 4*time.Minute }, 10*time.Second, time.Millisecond)
 	assert.Equal(t, 1, l.Verify(context.Background()).Got)
 	server.MustDo("DEL", lock, wire.ReadersKey(lock))

@@ -78,6 +78,22 @@ func TestALockThatIsOverIsNotPassedOn(t *testing.T) {
 	}
 }
 
+// A call of Renew may come late.
+func TestARenewalOfALeaseThatHasEndedLeavesTheTTLOfTheNext(t *testing.T) {
+	p := idle(3)
+	l, first := queueing(t, p)
+	_, _, ok := l.Vacate(first, Ending{What: Released})
+	require.True(t, ok)
+	longer := *l.Terms()
+	longer.TTL *= 2
+	refused := func() { assert.Fail(t, "no round begins") }
+	l.Renew(first, &longer, refused)
+	_, ok = l.Pass(&lease{})
+	require.True(t, ok)
+	l.Renew(first, &longer, refused)
+	assert.Equal(t, time.Hour, l.Terms().TTL)
+}
+
 // The end of a lease must not end the lease to which the lock was passed on.
 func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	p := idle(3)

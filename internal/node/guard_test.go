@@ -129,7 +129,7 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	assert.Equal(t, before, server.MustDo("GET", "p:job"))
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", wire.RegistersKey("p:")))
 	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, "30000", now()+time.Minute), answer))
-	assert.Equal(t, []int64{wire.OursWithoutToken}, answer.Next(t).Answers)
+	assert.Equal(t, []int64{wire.OursWithoutVote}, answer.Next(t).Answers)
 	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "extended anyway")
 }
 

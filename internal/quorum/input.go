@@ -118,6 +118,8 @@ type Input struct {
 	// Since is for InputConfirmed: the requests that were sent to the node since this instant went over
 	// the connection of the answer, which keeps their order.
 	Since clock.Validity
+	// NoVote is for InputConfirmed: the node does not vote, so its key may be one that it has not granted, see Stray.
+	NoVote bool
 	// Lag is the delay that the caller expects of its timers. The machine reports a
 	// loss earlier by this delay, up to Terms.MaxLag. A smaller lag counts at once. A
 	// larger one must not end a lease that is being confirmed. So it counts only with

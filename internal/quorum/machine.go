@@ -150,6 +150,12 @@ func (m *Machine) Step(now clock.Validity, in Input) Output {
 	case InputBegin:
 		m.begin(now, in, &out)
 	case InputConfirmed:
+		if m.Stray(in) {
+			if current {
+				m.answered = m.answered.With(in.Node)
+			}
+			break
+		}
 		m.window[in.Node] = max(m.window[in.Node], m.kept(in))
 		m.missing = m.missing.Without(in.Node)
 		m.had, m.taken, m.revoked = m.had.With(in.Node), m.taken.Without(in.Node), m.revoked.Without(in.Node)
@@ -277,6 +283,10 @@ func (m *Machine) stepped(now clock.Validity, in Input) bool {
 // this instant only: beyond it the heal would be a new vote for the lease, and such a node
 // may have forgotten another client's vote.
 func (m *Machine) HeldUntil(node int) clock.Validity { return max(m.window[node], -m.window[node]) }
+
+// Stray reports whether a node that does not vote confirms a key that it never granted or healed: a late request has made
+// it. To count the key would be a new vote for the lease, and such a node may have forgotten another client's vote.
+func (m *Machine) Stray(in Input) bool { return in.NoVote && m.window[in.Node] == 0 }
 
 // Waiting reports whether a round may still reach its quorum.
 func (m *Machine) Waiting() bool { return m.open && !m.announced }

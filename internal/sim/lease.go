@@ -226,8 +226,8 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 		in.At = clock.Validity(c.began)
 	}
 	switch m.answer {
-	case granted, confirmed, withoutToken:
-		in.Kind = quorum.InputConfirmed
+	case granted, confirmed, withoutToken, withoutVote:
+		in.Kind, in.NoVote = quorum.InputConfirmed, m.answer == withoutVote
 	case taken:
 		in.Kind = quorum.InputTaken
 	case missing:

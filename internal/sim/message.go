@@ -76,6 +76,7 @@ const (
 	halfMoved                       // any: not applied, keys of the slot are leaving
 	confirmed                       // extend: our owner and our token; heal
 	withoutToken                    // extend: our owner, and another token
+	withoutVote                     // extend: our owner, and the marker differs
 	missing                         // extend: no lock, or a reservation
 	done                            // raise, release, pass on, greet, detach, drop
 	notDone                         // raise, release, pass on, detach, drop
@@ -87,7 +88,7 @@ const (
 
 var answerNames = [...]string{
 	"?", "granted", "made", "not made", "behind", "unknown", "taken", "late", "marker changed", "not connected", "not the master", "half moved", "confirmed", "confirmed without token",
-	"missing", "done", "not done", "reserved", "free", "next", "ask again",
+	"confirmed without vote", "missing", "done", "not done", "reserved", "free", "next", "ask again",
 }
 
 func (a answer) String() string { return answerNames[a] }

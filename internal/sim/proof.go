@@ -26,13 +26,26 @@ func (c *client) recordProof(i int, m *message) {
 		if fresh && !(c.proof.unproven | c.lean).Has(i) {
 			c.shows(i, m.issued)
 		}
-	case m.answer == confirmed, m.answer == withoutToken:
+	case m.answer == confirmed, m.answer == withoutToken, m.answer == withoutVote:
 		if fresh && c.provenBy.Has(i) {
 			c.resetProof()
 		}
 	case m.answer == taken, m.answer == missing:
 		c.resetProof()
 	}
+}
+
+// proves returns what a node answers to the extend of a lock that is ours.
+func (n *node) proves(m *message) answer {
+	switch {
+	case n.w.bugs.has(OwnerIsEnough):
+		return confirmed
+	case !n.votes(m):
+		return withoutVote
+	case n.shown != m.t:
+		return withoutToken
+	}
+	return confirmed
 }
 
 // shows records that node i has shown the token, in answer to a request that was sent at

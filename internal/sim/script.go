@@ -241,10 +241,7 @@ func (n *node) extend(m *message, wall time.Duration, end int64) answer {
 		return missing
 	}
 	n.expires = end
-	if (n.shown != m.t || !n.votes(m)) && !bugs.has(OwnerIsEnough) {
-		return withoutToken
-	}
-	return confirmed
+	return n.proves(m)
 }
 
 // heal creates the lock of a lease that a majority of other nodes has confirmed. The lock shows no token, because

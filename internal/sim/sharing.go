@@ -216,7 +216,7 @@ func prolong(n *node, m *message, wall time.Duration, end int64) answer {
 	join(n, m.owner, false, wall, end)
 	counts(n, m)
 	if !n.votes(m) {
-		return withoutToken
+		return withoutVote
 	}
 	return confirmed
 }

@@ -65,9 +65,9 @@ func ReadLook(reply []rueidis.RedisMessage) (agreed time.Duration, marker string
 func Unguarded(agreed, used, binds time.Duration) *ConfigError {
 	return &ConfigError{
 		Problem: ErrUnguarded.Error(), Err: ErrUnguarded,
-		Fix: "set WithRestartGuard to " + agreed.String() + " on this client as well; WithGuardRollout on them admits it for the time of a rollout. " +
-			"To turn the guard off, stop every client with it and wait",
-		Moment: fmt.Sprintf(": one last connected about %v ago; if none connects again, the guard ends in %v", used.Round(time.Second), binds.Round(time.Second)),
+		Fix: "set WithRestartGuard to " + agreed.String() + " on this client as well, or WithGuardRollout on the others during a rollout. " +
+			"To turn the guard off, stop every client that has it and wait",
+		Moment: fmt.Sprintf(": the last of them connected about %v ago; if none connects again, the guard ends in %v", used.Round(time.Second), binds.Round(time.Second)),
 	}
 }
 

@@ -57,7 +57,7 @@ func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 // stands for none.
 func numeral(code byte) (int64, bool) {
 	switch code {
-	case '0', '1', '2':
+	case '0', '1', '2', '3':
 		return int64(code - '0'), true
 	case '-':
 		return -1, true
@@ -246,7 +246,7 @@ func (d *Reader) readWant(lock int, p parts) (code int64, err error) {
 	code = p.integer()
 	w := Want{Lock: lock, Waiters: p.integer()}
 	note := p.text()
-	if code < Another || code > OursWithoutToken {
+	if code < Another || code > OursWithoutVote {
 		return 0, ErrNotUnderstood
 	}
 	if w.Marked = note != ""; w.Marked {

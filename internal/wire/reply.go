@@ -48,6 +48,7 @@ func (s Status) String() string {
 const (
 	Ours             = 1
 	OursWithoutToken = 2  // Extend: the node does not show the lease's token
+	OursWithoutVote  = 3  // Extend: the node does not vote, and the key may be one that it has not granted
 	HandedOn         = 2  // Release, Pass: the lock is now reserved for a waiter
 	RevokedBefore    = 2  // Mark: the lease was revoked already
 	Missing          = 0  // there is no lock, or a Pass found none; Extend: or it is reserved for a waiter

@@ -53,7 +53,7 @@ func outcome(o *sim.Operation, answer any) (sim.Outcome, error) {
 			}
 		}
 	case "extend", "prolong":
-		out.Answer = map[int64]string{1: "confirmed", 2: "confirmed without token", 0: "missing", -1: "taken"}[code]
+		out.Answer = map[int64]string{1: "confirmed", 2: "confirmed without token", 3: "confirmed without vote", 0: "missing", -1: "taken"}[code]
 	case "heal", "restore":
 		out.Answer = map[int64]string{1: "confirmed", 0: "late", -1: "taken"}[code]
 	case "raise", "align":

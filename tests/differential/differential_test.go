@@ -248,6 +248,7 @@ drop: done
 drop: not done
 extend: confirmed
 extend: confirmed without token
+extend: confirmed without vote
 extend: missing
 extend: taken
 heal: confirmed
@@ -262,7 +263,7 @@ permit: taken
 permit: late
 permit: marker changed
 prolong: confirmed
-prolong: confirmed without token
+prolong: confirmed without vote
 prolong: missing
 prolong: taken
 quit: done

@@ -49,6 +49,30 @@ func TestAKeyThatANodeLostIsHealedInTheNextRound(t *testing.T) {
 	})
 }
 
+// The node has forgotten what it granted to others before, so it may not grant now. But it can make a key for a request
+// that does not compare the marker. To count that key at a renewal would be a vote.
+func TestAKeyThatANodeInQuarantineNeverGrantedDoesNotCount(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		const guard = 30 * time.Second
+		m := manager(t, c, quorumlock.WithRestartGuard(guard), quorumlock.WithTrustEmptyNodes())
+		require.NoError(t, acquire(t, m, "before").Release(background)) // the round trip is known
+		synctest.Wait()
+		c.Nodes()[0].FlushAll()
+		c.Nodes()[0].CutReplies()
+		flushed := time.Now()
+		l := acquire(t, m, "job")
+		require.Equal(t, 3, holders(t, c, "job"))
+		time.Sleep(time.Second)
+		c.Nodes()[0].Heal()
+		r := <-l.Renewed()
+		for ; time.Since(flushed) < guard; r = <-l.Renewed() {
+			assert.Zero(t, r.Margin, "after %v", time.Since(flushed))
+		}
+		<-l.Renewed()
+		assert.Equal(t, 1, (<-l.Renewed()).Margin, "after the quarantine")
+	})
+}
+
 func TestAHealThatComesLateDoesNotLock(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

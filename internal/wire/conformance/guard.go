@@ -221,7 +221,7 @@ func (r *rig) guardRaisesNothing() {
 		assert.Equal(r, wire.Done, got.Status, "%v", got.Err)
 		assert.EqualValues(r, -1, got.Before, "refused")
 	})
-	assert.Equal(r, []int64{wire.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
+	assert.Equal(r, []int64{wire.OursWithoutVote}, r.on(n, r.renewal(alice, t)).Answers)
 	r.left(keyLife, r.pttl(r.lock))
 	r.admin("DEL", r.marker)
 	r.passed(time.Hour)
@@ -446,7 +446,7 @@ func (r *rig) guardWithholds() {
 		assert.Equal(r, []int64{wire.Missing}, r.on(n, r.healing(alice, 0)).Answers, "a heal of what it never had would be a vote")
 		assert.Equal(r, []int64{wire.Ours}, r.on(n, r.healing(alice, 10*time.Second)).Answers)
 		t := r.register() + 1
-		assert.Equal(r, []int64{wire.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
+		assert.Equal(r, []int64{wire.OursWithoutVote}, r.on(n, r.renewal(alice, t)).Answers)
 		got := r.on(n, wire.Entry{Lock: r.lock, Value: wire.Compose(alice, 0, metadata)}.Raise(t, r.soon(10*time.Second)))
 		assert.EqualValues(r, -1, got.Before, "a raise would count")
 		assert.Equal(r, alice, wire.ParseValue(r.on(n, wire.NewRead(r.lock, r.soon(10*time.Second))).Held).Owner)

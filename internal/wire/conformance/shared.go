@@ -174,7 +174,7 @@ func sharesAgain(r *rig) {
 		assert.Equal(r, int64(-1), r.one(share(r, bob)))
 		assert.Equal(r, answer(-1, 0), r.one(align(r, alice, t)))
 	})
-	assert.Equal(r, int64(2), r.one(prolong(r, alice)), "what is there may be old")
+	assert.Equal(r, int64(3), r.one(prolong(r, alice)), "what is there may be old")
 }
 
 // ages makes a reader end so many ms from now. The lock does not end before the others.

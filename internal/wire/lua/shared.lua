@@ -246,7 +246,7 @@ function shared()
       made = nil -- it is a vote already, which an error does not take away
     end
     s.add(lock, value, duration)
-    return wanted(lock, votes and 1 or 2, string.sub(held, 35, 37) == ' a ')
+    return wanted(lock, votes and 1 or 3, string.sub(held, 35, 37) == ' a ')
   end
 
   function s.restore(lock, value, duration, not_after, stop)
