@@ -72,13 +72,8 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		}
 		lost, err := m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) })
 		switch {
-		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
-			if own := ofFunction(err); own != err { //nolint:errorlint // whether it is the same value
-				return errs.Several(err.Error(), ctx.Err(), context.Cause(ctx), own)
-			}
-			return err // it already includes the end of ctx
 		case ctx.Err() != nil:
-			return errs.Ended(ctx, ofFunction(err), "leadership of "+strconv.Quote(name)+" ended")
+			return ledUntil(ctx, name, err)
 		case lost == nil:
 			return ofFunction(err)
 		case m.life.ending(): // Close ended the term, and the next Acquire returns ErrClosed
@@ -87,6 +82,18 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 			m.reporter.Warn("the function of Lead failed after the loss of its lease; Lead waits for the next one", "name", name, "token", l.Token(), "owner", l.Owner(), "error", err)
 		}
 	}
+}
+
+// ledUntil joins fn's error and the end of ctx, which has ended the leadership of a name.
+func ledUntil(ctx context.Context, name string, err error) error {
+	own, cause := ofFunction(err), context.Cause(ctx)
+	switch {
+	case errors.Is(own, ctx.Err()) && errors.Is(own, cause):
+		return own
+	case errors.Is(err, ctx.Err()) || errors.Is(err, cause): // its text includes the end of ctx
+		return errs.Several(err.Error(), ctx.Err(), cause, own)
+	}
+	return errs.Ended(ctx, own, "quorumlock: leadership of "+strconv.Quote(name)+" ended")
 }
 
 // A frame is a call of Do or Lead that runs a function under a lease.
@@ -138,21 +145,23 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 			around = &frame{m: m, lease: l, outer: around}
 			continue
 		}
+		<-l.Done()     // perhaps Close is just ending it
+		err := t.Err() // and with it the leases before, while they count as worked under
 		rest(leases[:i])
 		if m.life.ending() {
 			return ErrClosed, nil
 		}
-		return t.Err(), nil
+		return err, nil
 	}
 	unlessClosed, stop := either(context.WithValue(ctx, frameKey{}, around), m.life.work)
 	fnCtx, cancel := t.WithContext(unlessClosed)
 	defer func() {
+		defer rest(leases) // also if a user's span panics
 		closed := m.life.ending()
 		cancel()
 		stop()
 		// Not with ctx: usually ctx has ended at this point.
 		err := t.Release(context.WithoutCancel(ctx))
-		rest(leases)
 		switch {
 		case errors.Is(err, ErrLost):
 			lost = err

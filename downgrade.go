@@ -39,16 +39,22 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if _, err := l.end(left); err != nil {
 		return nil, err
 	}
+	var reader *Lease
+	defer func() {
+		if reader == nil { // an error, or a panic of a user's function
+			l.lock.DeleteKeys(left)
+		}
+	}()
 	ctx, cancel := pastRelease(ctx)
 	defer cancel()
-	reader, err := (*Lease)(nil), error(nil)
+	var err error
 	if ctx.Err() != nil { // an answer may be faster than the watcher of ctx
 		err = errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(l.Name()))
 	} else {
 		reader, err = l.askShared(ctx)
 	}
 	if err != nil {
-		l.lock.DeleteKeys(left)
+		reader = nil
 		if errors.Is(err, ErrHeld) { // l was lost before
 			err = errs.Several(err.Error(), m.lostNow(l.Name(), l.token, heldReason(err)), err)
 		}

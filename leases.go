@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -44,7 +45,7 @@ func (s *Leases) end(err error) {
 	if !first {
 		return
 	}
-	if s.m.enter() { // otherwise Close ends them
+	if s.m.mayEnd(s.all...) { // otherwise Close ends them
 		how := hold.Ending{What: hold.Released, Keys: hold.Deleted}
 		if errors.Is(err, ErrLost) {
 			how.Keys = hold.Delayed
@@ -140,9 +141,10 @@ func (s *Leases) firstEnd() (first error) {
 // Lost returns a channel that delivers one value when a lease is lost. A release closes it without one.
 func (s *Leases) Lost() <-chan Lost { return s.lost }
 
-// Release gives all leases back, as Lease.Release does for one, at the same time. It returns what
-// that returns: ErrLost if one of the leases was lost before, or the nodes say so now, and ErrReleased if
-// they were released before; ErrNoQuorum, a *QuorumError for each name of which too few nodes have confirmed the release.
+// Release gives all leases back, as Lease.Release does for one, at the same time. The errors
+// are as for Lease.Release: ErrLost if one of the leases was lost before, or the nodes show
+// that now; ErrReleased if they were released before; and ErrNoQuorum, with a *QuorumError for
+// each name whose release too few nodes confirmed.
 func (s *Leases) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
@@ -162,7 +164,7 @@ func (s *Leases) Release(ctx context.Context) error {
 		<-s.ctx.Done() // the call that releases them is on its way
 		return s.Err()
 	}
-	pending, failures := make([]*ensemble.Answers, len(s.all)), make([]error, len(s.all))
+	pending, failures, done := make([]*ensemble.Answers, len(s.all)), make([]error, len(s.all)), make([]clock.Validity, len(s.all))
 	for i, l := range s.all {
 		pending[i], failures[i] = l.end(hold.Ending{What: hold.Released, Keys: hold.Deleted})
 	}
@@ -172,11 +174,14 @@ func (s *Leases) Release(ctx context.Context) error {
 		if pending[i] != nil {
 			failures[i] = l.returned(ctx, pending[i])
 		}
-		s.m.telemetry.released(ctx, l.span(l.Owner()), began, s.m.clock.Now(), failures[i])
+		done[i] = s.m.clock.Now()
 	}
 	why := s.firstEnd()
 	s.ended(why)
 	s.tell(why)
+	for i, l := range s.all { // last: a user's span may panic
+		s.m.telemetry.released(ctx, l.span(l.Owner()), began, done[i], failures[i])
+	}
 	if errors.Is(why, ErrLost) {
 		return why
 	}

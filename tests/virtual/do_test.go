@@ -73,6 +73,34 @@ func TestLeadReturnsTheErrorOfTheWorkWhenItsContextEnds(t *testing.T) {
 	})
 }
 
+// failures is an error whose values cannot be compared.
+type failures []error
+
+func (f failures) Error() string   { return fmt.Sprint([]error(f)) }
+func (f failures) Unwrap() []error { return f }
+
+func TestTheErrorOfLeadHasTheEndOfItsContextAndItsCause(t *testing.T) {
+	stop := errors.New("stop")
+	for name, fails := range map[string]func(context.Context) error{
+		"nothing":         func(context.Context) error { return nil },
+		"the end":         func(ctx context.Context) error { return ctx.Err() },
+		"the cause":       context.Cause,
+		"both":            func(ctx context.Context) error { return failures{ctx.Err(), context.Cause(ctx)} },
+		"the end in many": func(ctx context.Context) error { return failures{ctx.Err()} },
+		"another error":   func(context.Context) error { return failures{errors.New("row 17")} },
+	} {
+		run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+			ctx, cancel := context.WithCancelCause(background)
+			err := manager(t, c).Lead(ctx, "job", func(context.Context, *quorumlock.Lease) error {
+				cancel(stop)
+				return fails(ctx)
+			})
+			require.ErrorIs(t, err, context.Canceled, name)
+			require.ErrorIs(t, err, stop, name)
+		})
+	}
+}
+
 // A caller that checks errors.Is(err, ErrHeld) wants to know whether the lease was not acquired.
 func TestTheErrorsOfAFunctionAreNotThoseOfItsLease(t *testing.T) {
 	type failure struct{ error }
@@ -278,6 +306,53 @@ func TestAFunctionEndsItsLeaseWhileCloseWaits(t *testing.T) {
 					assert.Equal(t, left, holders(t, c, lease), lease)
 				}
 				calls.Wait()
+			})
+		})
+	}
+}
+
+// One of the leases of a function ends while Close waits for the function. The others must end as well, before their keys
+// are deleted.
+func TestTheLeasesOfAFunctionEndTogetherWhileCloseWaits(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *quorumlocktest.Cluster, *quorumlock.Lease){
+		"release": func(t *testing.T, _ *quorumlocktest.Cluster, l *quorumlock.Lease) {
+			assert.NoError(t, l.Release(background))
+		},
+		"detach": func(t *testing.T, _ *quorumlocktest.Cluster, l *quorumlock.Lease) {
+			_, err := l.Detach(background, time.Minute)
+			assert.NoError(t, err)
+		},
+		"loss": func(t *testing.T, c *quorumlocktest.Cluster, l *quorumlock.Lease) { c.ForceLost(t, l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				var leases *quorumlock.Leases
+				done := make(chan error, 1)
+				go func() {
+					done <- m.DoAll(background, []string{"a", "b"}, func(ctx context.Context, all *quorumlock.Leases) error {
+						leases = all
+						<-ctx.Done()
+						end(t, c, all.Lease("a"))
+						synctest.Wait()
+						assert.False(t, all.Lease("b").Valid(), "they end together")
+						return nil
+					})
+				}()
+				time.Sleep(time.Second)
+				require.NoError(t, m.Close(background))
+				if err := <-done; name == "detach" {
+					require.NoError(t, err, "the function has asked for it")
+				} else {
+					require.Error(t, err)
+				}
+				b := leases.Lease("b")
+				require.Error(t, b.Err())
+				require.Error(t, b.Context().Err())
+				<-b.Done()
+				<-b.Lost()
+				require.Error(t, b.Release(background))
+				assert.Empty(t, m.Leases())
 			})
 		})
 	}

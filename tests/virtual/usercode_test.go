@@ -255,6 +255,40 @@ func TestALeaseThatASpanKeepsFromItsCallerIsReleased(t *testing.T) {
 	})
 }
 
+// Close does not wait forever for a function whose release span panicked.
+func TestCloseDoesNotWaitForAFunctionWhoseReleaseSpanPanicked(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		p := &trap{panics: true}
+		p.armed.Store(true)
+		ctx := spans{trap: p, name: "quorumlock.release", in: "Start"}.context()
+		assert.PanicsWithValue(t, "the user's", func() {
+			_ = m.Do(ctx, "job", func(_ context.Context, l *quorumlock.Lease) error { c.ForceLost(t, l); return nil })
+		})
+		all, err := m.AcquireAll(background, []string{"a", "b"})
+		require.NoError(t, err)
+		assert.PanicsWithValue(t, "the user's", func() { _ = all.Release(ctx) })
+		_, open := <-all.Lost()
+		assert.False(t, open)
+		began := time.Now()
+		require.NoError(t, m.Close(background))
+		assert.Less(t, time.Since(began), time.Second)
+	})
+}
+
+func TestALeaseWhoseDowngradePanicsIsReleased(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		p := &trap{panics: true}
+		p.armed.Store(true)
+		l := acquire(t, manager(t, c), "job")
+		assert.PanicsWithValue(t, "the user's", func() {
+			_, _ = l.Downgrade(spans{trap: p, name: "quorumlock.acquire", in: "Start"}.context())
+		})
+		synctest.Wait()
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
 // The first of two callers of a process hangs in its backoff. The other caller gets the lease when it is released.
 func TestABackoffThatHangsHoldsUpNoOtherCallerOfTheName(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
