@@ -68,7 +68,7 @@ func (p *prices) use(l *quorumlock.Lease, change func(price *int)) (int, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.Token() < p.seen {
-		return 0, errors.New("a later holder has been here")
+		return 0, errors.New("a later holder has used the price")
 	}
 	p.seen = l.Token()
 	change(&p.price)

@@ -15,7 +15,7 @@ shop 1 sees that 2 wait, and leaves
 shop 2 sees that 2 wait, and leaves
 the editor is alone, and writes 110
 the editor continues as a reader, and shop 3 reads 110 at the same time
-a late write of the editor is refused: a later holder has been here
+a late write of the editor is refused: a later holder has used the price
 `
 
 func TestReadersShareThePricesAndTheWriterIsAlone(t *testing.T) {

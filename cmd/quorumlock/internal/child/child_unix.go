@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -21,6 +22,7 @@ type Process struct {
 	done     chan struct{} // closed when the command has ended
 	exit     Exit          // valid after done
 	witness  *witness      // nil without
+	below    []int         // groups below this one, at the last Signal: the parents that show it may be gone by now
 }
 
 // Start runs a command in a process group of its own. Once it returns without an error, the signals by which a terminal
@@ -123,7 +125,7 @@ func (p *Process) stopped(by syscall.Signal) {
 	default:
 		return // SIGSTOP: another process sent it, and continues it
 	}
-	p.Signal(syscall.SIGCONT)
+	p.send(syscall.SIGCONT)
 }
 
 // awaitTerminal gives the terminal to the command when this process has it again.
@@ -134,7 +136,7 @@ func (p *Process) awaitTerminal() {
 			return
 		case <-p.resume:
 			if p.terminal.give(p.group) {
-				p.Signal(syscall.SIGCONT)
+				p.send(syscall.SIGCONT)
 				return
 			}
 		}
@@ -149,8 +151,20 @@ func (p *Process) Resume() {
 	}
 }
 
-// Signal sends a signal to every process of the group.
-func (p *Process) Signal(s syscall.Signal) { _ = syscall.Kill(-p.group, s) }
+// send sends a signal to every process of the group.
+func (p *Process) send(s syscall.Signal) { _ = syscall.Kill(-p.group, s) }
+
+// Signal sends a signal to every process of the group, and on Linux of the groups below it: a nested quorumlock that is
+// killed cannot kill its own command. Only one goroutine may call Signal and Alive.
+func (p *Process) Signal(s syscall.Signal) {
+	for _, group := range groupsBelow(p.group) {
+		if !slices.Contains(p.below, group) {
+			p.below = append(p.below, group)
+		}
+	}
+	p.send(s)
+	p.below = slices.DeleteFunc(p.below, func(group int) bool { return errors.Is(syscall.Kill(-group, s), syscall.ESRCH) })
+}
 
 // Done is closed when the command itself has ended. Other processes of its group may continue: see Alive.
 func (p *Process) Done() <-chan struct{} { return p.done }
@@ -158,15 +172,14 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Exit returns how the command ended, after Done.
 func (p *Process) Exit() Exit { return p.exit }
 
-// Alive reports whether any process of the group still runs, after Done.
+// Alive reports whether any process of the group, or of the groups that got the last Signal, still runs, after Done.
 func (p *Process) Alive() bool {
 	for reaped := 1; reaped > 0; { // run no longer waits for orphans
 		reaped, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 	}
-	if err := syscall.Kill(-p.group, 0); errors.Is(err, syscall.ESRCH) {
-		return false
-	}
-	return groupRuns(p.group)
+	return slices.ContainsFunc(append([]int{p.group}, p.below...), func(group int) bool {
+		return !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) && groupRuns(group)
+	})
 }
 
 // Close takes the terminal back. The command must have ended.

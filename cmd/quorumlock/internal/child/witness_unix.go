@@ -37,12 +37,12 @@ func startWitness() *witness {
 // Pass sends a signal of this process on. A TERM that also went to the command is not repeated.
 func (p *Process) Pass(s syscall.Signal) {
 	if s != syscall.SIGTERM || p.witness == nil {
-		p.Signal(s)
+		p.send(s)
 		return
 	}
 	time.AfterFunc(witnessDelay, func() {
 		if at := p.witness.ended.Load(); at == nil || time.Since(*at) > sameTERM {
-			p.Signal(s)
+			p.send(s)
 		}
 	})
 }

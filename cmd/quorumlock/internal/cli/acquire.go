@@ -48,13 +48,23 @@ func take(ctx context.Context, m *quorumlock.Manager, names []string, o runOptio
 	return single{l}, err
 }
 
-// acquire connects to the nodes and takes the locks; --wait bounds both together. The caller closes the Manager, if
+// acquire connects to the nodes and takes the locks, unless a signal arrives first. The caller closes the Manager, if
 // there is one, even after an error.
 func (p *program) acquire(
 	ctx context.Context, names []string, o runOptions, signals <-chan os.Signal,
 ) (taken, *quorumlock.Manager, error) {
 	ctx, stop := untilSignal(ctx, signals)
-	defer stop()
+	all, m, err := p.await(ctx, names, o)
+	stop()
+	if err == nil && errors.As(context.Cause(ctx), new(interrupted)) { // it arrived just as the last lock was granted
+		p.giveBack(all, o)
+		err = waitEnded(context.Cause(ctx), o)
+	}
+	return all, m, err
+}
+
+// await is acquire for a context that a signal ends; --wait bounds connecting and taking together.
+func (p *program) await(ctx context.Context, names []string, o runOptions) (taken, *quorumlock.Manager, error) {
 	began := time.Now()
 	rest := func() time.Duration { // of --wait
 		if !o.waitGiven {

@@ -5,12 +5,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
+
+// lastNotes is how long the end of a command waits for a stderr that stands still.
+const lastNotes = 200 * time.Millisecond
 
 // program is one run of the command line.
 type program struct {
@@ -42,6 +48,36 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 func (p *program) note(format string, args ...any) {
 	writeAll(p.stderr, shown.Text(fmt.Sprintf("quorumlock: "+format, args...))+"\n")
 }
+
+// aside returns a note that never waits for stderr: a terminal or a pipe that stands still must not keep the caller from
+// its work. flush waits for the last notes, for a moment.
+func (p *program) aside() (note func(format string, args ...any), flush func()) {
+	lines := make(chan string, 64) // further ones are dropped; flush closes it
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for line := range lines {
+			p.note("%s", line)
+		}
+	}()
+	note = func(format string, args ...any) {
+		select {
+		case lines <- fmt.Sprintf(format, args...):
+		default:
+		}
+	}
+	return note, func() {
+		close(lines)
+		select {
+		case <-done:
+		case <-time.After(lastNotes):
+		}
+	}
+}
+
+// surviveClosedPipes makes a write to a closed pipe fail. Otherwise SIGPIPE would end this process, which has a lock to
+// release and a command to end. The command does not inherit it.
+func surviveClosedPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // line prints one line to stdout. A closed pipe ends the program by SIGPIPE.
 func (p *program) line(format string, args ...any) {

@@ -149,10 +149,10 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 		options = append(options, option)
 	}
 	if c.window > 0 && c.window >= c.guard {
-		return nil, usagef("--failover-window %v: must be below --restart-guard (%v), by the longest TTL; give every client the same two", c.window, c.guard)
+		return nil, usagef("--failover-window %v: must be below --restart-guard (%v) by at least the longest TTL; give every client the same two values", c.window, c.guard)
 	}
 	if c.cluster && len(options) > 1 {
-		return nil, usagef("--nodes: a whole cluster stands alone: the servers of a cluster are not independent nodes")
+		return nil, usagef("--nodes: a whole cluster stands alone: list no other node, because the servers of a cluster are not independent")
 	}
 	if len(options) > config.MaxNodes {
 		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), config.MaxNodes)

@@ -164,9 +164,9 @@ func window(c doctor.Course) string {
 	case c.Window == 0:
 		return "the old master took no write after the new one had answered"
 	case !c.TwoMasters:
-		return short(c.Window) + " at least: so long the old master took writes after the new one had answered"
+		return "at least " + short(c.Window) + ": the old master took writes for this long after the new one had answered"
 	}
-	return short(c.Window) + " at least: so long two masters took writes at the same time"
+	return "at least " + short(c.Window) + ": two masters took writes at the same time for this long"
 }
 
 func fenced(n doctor.Node) string {

@@ -98,6 +98,7 @@ func (p *program) detached(ctx context.Context, ttl time.Duration, take func(con
 	}
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
+	surviveClosedPipes()
 	m, err := p.connection.manager(ctx)
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ Otherwise use revoke, which waits for the end of the lease.`,
 			breaks, some := cmd.Flags().Changed("dead"), cmd.Flags().Changed("permits")
 			switch handle := args[0] == "-" || strings.HasPrefix(args[0], handlePrefix); {
 			case some && !breaks:
-				return usagef("--permits without --dead: a handle has its permit")
+				return usagef("--permits without --dead: a handle is never of a permit; leave --permits out")
 			case breaks && handle:
 				return usagef("--dead with a handle: give the NAME of the lock; a handle alone is released without --dead")
 			case breaks && some && checkPermits(permits) != nil:

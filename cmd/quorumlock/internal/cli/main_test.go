@@ -135,7 +135,7 @@ func three(tb testing.TB) []string {
 	return redistest.Addrs(redistest.Start(tb, 3))
 }
 
-// members returns the processes of a group that are not zombies.
+// members returns the processes of a group that are not zombies, or have another thread than the first.
 func members(group int) (found []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	if len(files) == 0 && syscall.Kill(-group, 0) == nil { // no Linux: zombies count
@@ -147,7 +147,7 @@ func members(group int) (found []string) {
 			continue
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+		if len(fields) > 17 && fields[2] == strconv.Itoa(group) && fields[0] != "X" && (fields[0] != "Z" || fields[17] != "1") {
 			found = append(found, string(stat[:min(len(stat), 40)]))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,9 +68,9 @@ COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
 QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
 QUORUMLOCK_OWNER in its environment (QUORUMLOCK_NAME_1, _2 and so on for several
 names), and not the variables with the passwords of the servers. The signals
-INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole group. A TERM that went to
-all processes below run is not repeated; one that went to run and COMMAND alone
-is, so signal run.
+INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole group. run does not repeat
+a TERM that went to all processes below it. It repeats one that went only to
+run and COMMAND, so signal run alone.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
 the lease, and KILL shortly before its end: the group is dead before another
@@ -152,7 +153,7 @@ func (o *runOptions) complete(command string) error {
 	if o.holder == "" {
 		host, _ := os.Hostname()
 		label := fmt.Sprintf("%s pid %d: %s", host, os.Getpid(), filepath.Base(command))
-		o.holder = label[:min(len(label), config.MaxLabelLen)]
+		o.holder = strings.ToValidUTF8(label[:min(len(label), config.MaxLabelLen)], "?") // the name of a file may be anything
 	}
 	switch {
 	case o.ttl < minRunTTL || o.ttl > config.MaxTTL:
@@ -186,6 +187,7 @@ func (p *program) run(ctx context.Context, names, argv []string, o runOptions) e
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, slices.Concat(ending(), passedOn(), jobControl())...)
 	defer signal.Stop(signals)
+	surviveClosedPipes()
 
 	all, m, err := p.acquire(ctx, names, o, signals)
 	if m != nil {
@@ -229,15 +231,17 @@ func (p *program) underLease(all taken, path string, argv []string, o runOptions
 	if !all.Valid() {
 		return 0, &exitError{code: exitLost, text: name + " was lost before the command began"}
 	}
+	note, flush := p.aside()
+	defer flush()
 	process, err := child.Start(child.Command{
 		Path: path, Args: argv, Env: environment(all, o.keepPassword || isSelf(path)), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
-	}, func(text string) { p.note("%s", text) })
+	}, func(text string) { note("%s", text) })
 	if err != nil {
 		return 0, cannotRun(argv[0], err)
 	}
 	s := &supervisor{
 		name: name, what: whatOf(all), nodes: len(p.connection.options), lease: heldBy(all), group: process,
-		grace: o.grace, margin: margin(o.ttl), yields: o.yields, signals: signals, note: p.note,
+		grace: o.grace, margin: margin(o.ttl), yields: o.yields, signals: signals, note: note,
 	}
 	lost := s.run()
 	process.Close()
@@ -272,12 +276,15 @@ func isSelf(path string) bool {
 	return err == nil && os.SameFile(mine, its)
 }
 
-// environment returns our environment with additions for the command, and without the passwords of the servers: a
-// command under a lock does not need them.
+// aboutLocks matches the variables that tell a command about its locks.
+var aboutLocks = regexp.MustCompile(`^QUORUMLOCK_(NAME|TOKEN|OWNER|SLOT)(_[0-9]+)?$`)
+
+// environment returns our environment with additions for the command, and without the passwords of the servers, which a
+// command under a lock does not need, and what an outer run says about its locks: most programs would read that.
 func environment(all taken, keepPassword bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
+		return aboutLocks.MatchString(name) || !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
 	})
 	for i, l := range all.All() {
 		number := ""

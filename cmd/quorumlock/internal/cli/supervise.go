@@ -197,7 +197,7 @@ func (s *supervisor) hopeless() bool {
 	if s.phase != phaseKilling || !s.ended || time.Since(s.killAt) < giveUp {
 		return false
 	}
-	s.note("processes of the command run on after KILL, perhaps as another user: look for them with ps")
+	s.note("processes of the command still run after KILL, perhaps as another user: look for them with ps")
 	return true
 }
 

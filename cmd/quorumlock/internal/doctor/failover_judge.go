@@ -155,7 +155,7 @@ func (r *FailoverReport) row(n Node, fenced bool) {
 		r.Row, r.Meaning = RowCrash, "a crash-like failover, no acknowledged write lost"
 		r.Advised = unfencedWindow
 		r.Advice = guardFor(r.Advised) + sameOnAll + "the window is what was measured for a master that stands still for a while. " +
-			"Nothing bounds a split, and this failover was none: set min-replicas as above, or " + threeNodes
+			"This failover was not a split, and nothing bounds one: set min-replicas as above, or " + threeNodes
 	}
 }
 
@@ -180,7 +180,7 @@ func (j *judge) course(f Failover, r FailoverReport, fenced bool) {
 	case !r.RunIDChanged && f.Before.RunID != "":
 		j.add(Fail, 0, CodeRunIDKept, "run_id does not change on a failover: the restart guard cannot see it", notAlone)
 	case r.Old == OldMoved:
-		j.add(Fail, 0, CodeMoved, "the connection of before leads to the new master: a client reads run_id when it connects and every 10 s, and until then the new master grants locks without a quarantine", notAlone)
+		j.add(Fail, 0, CodeMoved, "the old connection now leads to the new master: a client reads run_id only when it connects and every 10 s, and until it does, the new master grants locks without a quarantine", notAlone)
 	}
 	if r.Window > 0 {
 		level, fix := Note, "give a window that is longer than that"
@@ -193,7 +193,7 @@ func (j *judge) course(f Failover, r FailoverReport, fenced bool) {
 	if r.Lost > 0 {
 		level, problem, fix := Fail, fmt.Sprintf("the failover lost %d of %s", r.Lost, counted(r.Acknowledged, "acknowledged write")), notAlone
 		if fenced && r.Row == RowFenced {
-			level, problem, fix = Note, problem+"; the restart guard covers locks that are lost so", "give all clients the guard below"
+			level, problem, fix = Note, problem+"; the restart guard covers locks that are lost this way", "give all clients the guard below"
 		}
 		j.add(level, 0, CodeWritesLost, problem, fix)
 	}

@@ -270,8 +270,8 @@ func (j *judge) guard(i int, n Node) {
 	case given == 0:
 		life := (n.Marker + looks) * 101 / 100
 		j.add(Fail, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here, so the node grants no locks to clients without it. "+
-			"One last connected about %v ago; if none connects again, the guard ends in %v", n.Marker, max(life-n.Binds, 0).Round(time.Second), n.Binds.Round(time.Second)),
-			fmt.Sprintf("give --restart-guard %v, and WithRestartGuard to every client; or stop all clients with it and wait, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#turn-the-restart-guard-off", n.Marker))
+			"The last of them connected about %v ago; if none connects again, the guard ends in %v", n.Marker, max(life-n.Binds, 0).Round(time.Second), n.Binds.Round(time.Second)),
+			fmt.Sprintf("give --restart-guard %v, and WithRestartGuard to every client; or stop all clients that have it and wait, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#turn-the-restart-guard-off", n.Marker))
 	case n.Binds <= 0:
 		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the clients of this node have used a restart guard of %v: from the first client with %v on, it grants no locks for that time",
 			n.Marker, given), "start the clients and wait")

@@ -26,7 +26,7 @@ func (j *judge) pairs() {
 				j.add(Fail, i, CodeReplicaOf, "the nodes are not independent: this node and "+with+" share one data set, "+relation(a, b),
 					"list independent masters")
 			case a.Former != "" && a.Former == b.ReplID, b.Former != "" && b.Former == a.ReplID:
-				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were master and replica once", "make sure that they never become that again")
+				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were once master and replica", "make sure that neither ever replicates the other again")
 			}
 		}
 	}
