@@ -178,7 +178,7 @@ func (s *Member) look(ctx context.Context, names []string) (looks []balance.Look
 
 // sight returns the part of a status that the core needs.
 func sight(name string, status *quorumlock.Status) balance.Look {
-	l := balance.Look{Name: name, Free: status.Votes == 0, Waiters: status.Waiters}
+	l := balance.Look{Name: name, Free: !status.Held, Partial: !status.Held && status.Votes > 0, Waiters: status.Waiters}
 	if status.Held {
 		l.Holder, l.TTL = status.Holder.Label, status.TTL
 		l.Marked = strings.HasSuffix(status.Holder.Asked, balance.Mark) // after the label of its Manager, if it has one

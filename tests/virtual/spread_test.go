@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -164,6 +165,21 @@ func TestNamesAreSpreadOverWhoComesAndGoes(t *testing.T) {
 		time.Sleep(2 * spreadTTL)
 		assert.Equal(t, []int{6, 6}, spreadShares(b, d))
 		assert.Len(t, other.Status().Names, 12, "the group beside has its own names")
+	})
+}
+
+// A release can miss a node, whose key then stays as long as its TTL.
+func TestANameWhoseKeyIsLeftOnAMinorityIsTaken(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		other := managerFor(t, c, "other")
+		l := acquire(t, other, "orders/shard-00", quorumlock.WithTTL(time.Hour))
+		c.Partition("other", 0)
+		require.NoError(t, l.Release(background))
+		synctest.Wait()
+		require.Equal(t, 1, holders(t, c, "orders/shard-00"))
+		a := newSpreadLedger(t).join(c, "a", spreadNames(2), 0)
+		time.Sleep(2 * spreadTTL)
+		assert.Equal(t, []int{2}, spreadShares(a))
 	})
 }
 

@@ -8,7 +8,8 @@ import (
 // Look is the nodes' answer about a name.
 type Look struct {
 	Name    string
-	Free    bool          // no node shows a holder
+	Free    bool          // no majority shows a holder
+	Partial bool          // it is free, and a minority shows one
 	Holder  string        // its ID; "" if the nodes do not agree on one
 	Marked  bool          // the holder has said that the name is about to be free
 	TTL     time.Duration // until it ends without a renewal; negative: forever, 0 if they do not agree
@@ -230,10 +231,15 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 		}
 		return nil
 	}
+	age := now - s.free
+	if l.Partial && age < m.rules.LookAgain { // it is being taken or given back, or one node missed that: then its key may stay for a day
+		m.again[l.Name] = now + m.rules.Gap
+		return nil
+	}
 	if m.round != nil {
 		m.round.free = true
 	}
-	switch age := now - s.free; {
+	switch {
 	case l.Waiters > 0 && age < m.rules.SecondLook:
 		m.again[l.Name] = s.free + m.rules.SecondLook
 	case m.Share() < hi || age >= m.rules.LookAgain:
