@@ -44,11 +44,10 @@ func operations(cmd []string) (all []operation, known bool) {
 		return nil, true
 	}
 	keys, err := strconv.Atoi(cmd[2])
-	if err == nil && keys == 2 && len(cmd) > 4+keys {
-		if op := cmd[3+keys]; op == "acquire" || op == "release" { // the lean script, whose first key is the lock
-			n := leanArguments[op]
-			return []operation{{name: op, key: cmd[3], args: cmd[4+keys : min(4+keys+n, len(cmd))]}}, len(cmd) >= 4+keys+n
-		}
+	if isLean(cmd) {
+		op := cmd[3+keys]
+		n := leanArguments[op]
+		return []operation{{name: op, key: cmd[3], args: cmd[4+keys : min(4+keys+n, len(cmd))]}}, len(cmd) >= 4+keys+n
 	}
 	if err != nil || keys < shared || len(cmd) < 3+keys+frame {
 		return nil, false
@@ -70,6 +69,11 @@ func operations(cmd []string) (all []operation, known bool) {
 		args = args[1+n:]
 	}
 	return all, len(args) == 0
+}
+
+// isLean reports whether a command is a call of the script for lone callers, whose first key is the lock.
+func isLean(cmd []string) bool {
+	return len(cmd) > 6 && cmd[2] == "2" && (cmd[5] == "acquire" || cmd[5] == "release")
 }
 
 // asks reports whether a command has an operation of this kind. A client with queues
