@@ -31,7 +31,7 @@ import (
 // Callers get a taken name roughly in the order in which they came, in all processes of the same
 // prefix: a release reserves the lock for the next waiter, and the node wakes it. Distant
 // processes, 5 ms or more away from the nodes, get turns less often. A waiter also polls
-// (WithRetryBackoff). Failed attempts are released on every node.
+// (WithRetryBackoff). A failed attempt releases what it took.
 //
 // A lease is not reentrant: a caller that asks for a name which it holds waits for itself, and a
 // warning in the log says so.
@@ -354,10 +354,8 @@ func (c *call) endError(err error) error {
 			err = &HeldError{Name: c.name} // no attempt was made, so the lock is reserved for another waiter
 		}
 		return errs.Several(err.Error()+"; waited "+errs.Readable(c.m.clock.Now().Sub(c.campaign.Arrived)), err)
-	case wait.Err() != nil && err == nil:
-		return errs.Ended(wait, nil, "quorumlock: acquire "+strconv.Quote(c.name))
 	case wait.Err() != nil:
-		return errs.Ended(wait, err, "stopped waiting")
+		return errs.Waited(wait, err, "quorumlock: acquire "+strconv.Quote(c.name))
 	case err == nil || c.m.life.ending():
 		return ErrClosed
 	}

@@ -19,9 +19,9 @@ import (
 //
 // A name is in one of 16 buckets: by its hash, or the hash of its {tag}. Each bucket has one hash
 // slot and is a failover group, so NewCluster needs WithRestartGuard and WithFailover. After a
-// bucket's master has changed, its names are not granted for the time of the guard; leases that are
-// held continue. AcquireAll needs names of one bucket, so give them one {tag}. docs/cluster.md says
-// how to start and grow.
+// bucket's master has changed, its names are not granted for the time of the guard; a lease
+// continues if the failover plus about 3 s is shorter than its TTL. AcquireAll needs names of one
+// bucket, so give them one {tag}. docs/cluster.md says how to start and grow.
 //
 // Manager.Nodes, events and errors have one node for each bucket. NewCluster and Manager.Ready
 // succeed while more than half of the buckets are usable.

@@ -31,16 +31,17 @@
 //
 // # What it promises
 //
-//   - Mutual exclusion: at most one exclusive lease for a name is valid, or only shared ones, or n
-//     permits. The conditions: all clients use the same independent nodes; of the nodes that hold the
-//     lease, no more than its margin lose their data or have their clocks stepped forward; clock rates
-//     differ by less than 1 %; and work stops when [Lease.Valid] is false or the context ends.
+//   - Mutual exclusion: at most one exclusive lease for a name is valid, or only shared ones; and n
+//     permits. Conditions: All clients use the same independent nodes. Of the nodes that hold the
+//     lease, no more than its margin lose their data or have their clocks stepped forward. Clock
+//     rates differ by less than 1 %. Work stops when [Lease.Valid] is false or the context ends.
 //   - Fencing: an exclusive lease has a larger token than every lease that had ended when its attempt began
 //     (a waiter makes several). Pauses, lost packets and clock steps do not break that. A node that loses
-//     its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds.
-//   - Timely loss: [Lease.Lost] delivers its value, and the context ends, before another client can be
-//     granted the lease, even if every node is silent. A stopped or suddenly overloaded process may learn
-//     it later; its next [Lease.Valid] is right.
+//     its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds and were
+//     not set back.
+//   - Timely loss: [Lease.Lost] delivers its value, and the context ends, before another client
+//     can be granted the lease (same conditions), even if every node is silent. A stopped or
+//     suddenly overloaded process may learn it later; its next [Lease.Valid] is right.
 //   - No deadlock: the keys of a dead holder expire.
 //
 // With [WithRestartGuard], data lost by a restart, a flush or a failover that the guard sees does not count:
@@ -76,7 +77,7 @@
 //
 // A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
 // 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining]
-// counts down to the end. The Manager reports a loss up to 25 ms before it, or earlier on a busy machine.
+// counts down to the end. The Manager reports a loss up to 25 ms before, earlier on a busy machine.
 //
 // The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff.
 // A node that has lost the key gets it back while the lease is valid.
@@ -84,7 +85,7 @@
 // # Events and telemetry
 //
 // A lease has channels for its own events, and [Manager.Subscribe] delivers the events of all leases and
-// nodes. A slow reader never delays a renewal and never misses a loss.
+// nodes. A slow reader delays no renewal, and misses no loss before Close.
 //
 // Calls make OpenTelemetry spans with the provider of the span in their context; [WithTracerProvider] and
 // [WithMeterProvider] set providers. Logs go to slog.Default() or the logger of [WithLogger].

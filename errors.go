@@ -209,7 +209,7 @@ func (e *QuorumError) counted() string {
 	case "observe":
 		return "agreed by"
 	case "list":
-		return "scanned on"
+		return "scanned"
 	default:
 		return "reached"
 	}
@@ -331,9 +331,9 @@ func (e *InvalidError) Unwrap() []error {
 }
 
 // FuncError is the error of a function that Do or Lead has run, if that error is one of this
-// package's, such as the HeldError of another name. errors.Is and errors.As do not find those
-// in it: they would seem to be about the lease of Do or Lead. They find everything else that
-// fn's error wraps.
+// package's, such as the HeldError of another name. errors.Is and errors.As do not find this
+// package's errors in it, because those would seem to be about the lease of Do or Lead. Both
+// still find everything else that fn's error wraps.
 type FuncError struct{ Err error }
 
 // ofFunction returns an error of a user's function as Do and Lead return it.

@@ -54,17 +54,18 @@ type AtRisk struct {
 	Nodes     []*NodeError  // the latest errors, of the nodes that have one
 }
 
-// Lost is sent once, when the lease has ended before it was released: at or before the
-// instant at which another client could be granted it.
+// Lost is sent once, when the lease has ended before it was released: before another client can
+// be granted it, unless nodes lost its keys.
 type Lost struct {
 	Name       string
 	Token      int64
 	Reason     LostReason
 	At         time.Time // when it was found lost
 	ValidUntil time.Time // when it stopped being valid
-	// AnotherFrom is the instant from which another client may hold the lock: the D of docs/lease.svg, later by
-	// WithLockDelay; or the instant at which this process deletes the keys, if that is earlier. It is At if the
-	// nodes have denied the key (LostRevoked, LostTaken, LostMissing), and another client may hold it by then.
+	// AnotherFrom is when another client may first hold the lock: D in docs/lease.svg plus the
+	// lock delay, or earlier if this process deletes the keys earlier. If the nodes have denied
+	// the key (LostRevoked, LostTaken, LostMissing), it is At, and another client may already
+	// hold the lock.
 	AnotherFrom time.Time
 	Nodes       []*NodeError
 }
@@ -92,7 +93,7 @@ type NodeChanged struct {
 	Node int
 	Addr string
 	Err  error // why it grants no locks; nil when it does
-	// QuarantinedFor is how long it grants no locks yet, because it may have lost some: Err
+	// QuarantinedFor is how much longer it grants no locks, because it may have lost some: Err
 	// says how. 0 without a quarantine.
 	QuarantinedFor time.Duration
 	Warning        error // a problem that needs attention, although the node grants locks
@@ -213,12 +214,13 @@ func lostReason(r quorum.Reason) LostReason {
 // Subscription delivers the events of all leases of a Manager, or events of some kinds. The events
 // of one lease arrive in the order in which they happened.
 //
-// A slow reader misses events once the buffer is full, but never a Lost: losses that do not fit
-// wait in memory, one for each lease. A Released gives way only to the end of another lease. Of the
-// other events the newest replaces the oldest, or is dropped if the buffer is full of ends.
+// A slow reader misses events once the buffer is full, but no Lost before Close: losses that do
+// not fit wait in memory, one for each lease. A Released gives way only to the end of another
+// lease. Of the other events the newest replaces the oldest, or is dropped if the buffer is
+// full of ends.
 //
-// After the Manager's Close, the channel still delivers the events in its buffer, in which the ends
-// of leases have priority.
+// After the Manager's Close, the channel still delivers the events in its buffer, in which the
+// ends of leases have priority; Dropped counts the rest.
 type Subscription struct{ of *bus.Subscription[Event] }
 
 // C returns the channel of events. Close closes it, and so does the Manager when it has

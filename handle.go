@@ -28,10 +28,11 @@ type Handle string
 // of WithFailover. If no process resumes, the lock is free after keep. Detach waits for every node,
 // for a node timeout at most. Err is ErrDetached afterwards, which is an ErrReleased.
 //
-// It returns ErrLost or ErrReleased when the lease has ended before; ctx.Err() and ctx's cause when
-// ctx ended before every node had confirmed; ErrNoQuorum when too few nodes confirmed, joined with
-// ErrLost when another client may have had the lock: the lock is then released; and ErrInvalid for
-// a bad keep, a shared lease, a permit or a nil ctx, which end nothing.
+// It returns ErrLost or ErrReleased when the lease has ended before. It releases the lock and
+// returns ctx.Err() and ctx's cause when ctx ended before every node had confirmed, or
+// ErrNoQuorum when too few nodes confirmed, joined with ErrLost when another client may have
+// had the lock. A bad keep, a shared lease, a permit or a nil ctx is ErrInvalid and ends
+// nothing.
 func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
 	if ctx == nil {
 		return "", errNilContext()
@@ -40,7 +41,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 		return "", err
 	}
 	if l.mode != otel.Exclusive {
-		return "", &InvalidError{What: "Detach", Value: "a shared lease or a permit", Bound: "needs an exclusive lease", Fix: "let the other process acquire one as well, and then release"}
+		return "", &InvalidError{What: "Detach", Value: "a shared lease or a permit of " + strconv.Quote(l.Name()), Bound: "needs an exclusive lease", Fix: "let the other process acquire its own, then release this one"}
 	}
 	if !l.m.mayEnd(l) {
 		<-l.Done()
@@ -95,7 +96,7 @@ func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
 // ctx ended first; both may be repeated within a TTL. It returns ErrInvalid for a text that is not
 // a handle, and for a handle of another prefix.
 func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
-	held, err := m.parseHandle(ctx, h)
+	held, err := m.parseHandle(ctx, "resume", h)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 // ReleaseHandle gives the lock of a detached lease back, if no process is to resume it. It returns ErrLost
 // when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
 func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
-	held, err := m.parseHandle(ctx, h)
+	held, err := m.parseHandle(ctx, "release", h)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 }
 
 // parseHandle reads a handle of this Manager's prefix.
-func (m *Manager) parseHandle(ctx context.Context, h Handle) (wire.Handle, error) {
+func (m *Manager) parseHandle(ctx context.Context, op string, h Handle) (wire.Handle, error) {
 	held, ok := wire.ParseHandle(string(h))
 	switch {
 	case ctx == nil:
@@ -164,7 +165,7 @@ func (m *Manager) parseHandle(ctx context.Context, h Handle) (wire.Handle, error
 	case held.Prefix != m.cfg.Prefix:
 		return held, &InvalidError{What: "handle", Value: "of the prefix " + strconv.Quote(held.Prefix), Bound: "must be " + strconv.Quote(m.cfg.Prefix), Fix: "give both programs the same WithPrefix"}
 	case ctx.Err() != nil:
-		return held, errs.Ended(ctx, nil, "quorumlock: resume "+strconv.Quote(held.Name))
+		return held, errs.Ended(ctx, nil, "quorumlock: "+op+" "+strconv.Quote(held.Name))
 	}
 	return held, nil
 }

@@ -43,12 +43,12 @@ type Status struct {
 	// Fence is the highest fencing register of the nodes that answered. With a majority of answers no token
 	// is above it, except a token of readers, which is one more.
 	Fence int64
-	// Waiters is how many processes wait in the queue, this one included: the largest number
-	// on any node. Of the callers of one process only the first is in it. A call that was not
-	// refused yet may be missing, and one that ended a moment ago may be counted. A node leaves out
-	// processes whose connection has ended, such as killed ones. One that is stopped, or cut off
-	// without an end of its connection, counts until its turn comes or nothing waits for a minute; so
-	// do killed ones behind the first 500 in a queue, and where the user lacks +pubsub|numsub.
+	// Waiters is how many processes wait in the queue, this one included: the largest number on any
+	// node. Of the callers of one process only the first is in it. A call that was not refused yet
+	// may be missing, and one that ended a moment ago may be counted. A node leaves out processes
+	// whose connection has ended, such as killed ones. One that is stopped, or cut off with its
+	// connection still open, counts until its turn comes or nothing has waited for a minute. So
+	// does a killed one behind the first 500 in a queue, or where the user lacks +pubsub|numsub.
 	Waiters int
 	// Queue has the first of these Waiters, at most 8, in their order: of the node that counts the most. Only Inspect
 	// sets it. It may be shorter than Waiters says, and is nil if there are none. With Permits the Slots have none.

@@ -43,9 +43,9 @@ func Shared() Kind { return Kind{config.Kind{Shared: true}} }
 // its own limit. To lower a limit, replace the clients. Permits and leases of other kinds of the
 // same name do not exclude each other.
 //
-// TryAcquire returns ErrHeld when no slot is free or others wait; of calls at the same instant
-// some, in rare cases all, are refused although a slot is free. Inside Do or Lead of the same name
-// a call returns ErrHeld at once.
+// TryAcquire returns ErrHeld when no slot is free or others wait. When several calls arrive at
+// the same instant, some (in rare cases all) are refused although a slot is free. Inside Do or
+// Lead of the same name a call returns ErrHeld at once.
 func Permits(n int) Kind { return Kind{config.Kind{Permits: true, Limit: n}} }
 
 func (k Kind) acquire(t *config.Terms) { t.Call.Kind = t.Call.Kind.With(k.kind) }

@@ -80,7 +80,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		return nil, err
 	}
 	if len(nodes)%2 == 0 {
-		m.reporter.Warn("an even number of nodes survives no more failures than one node fewer", "nodes", len(nodes))
+		m.reporter.Warn("an even number of nodes survives no more failures than one node fewer would: add or remove a node", "nodes", len(nodes))
 	}
 	return opened(ctx, m)
 }
@@ -170,7 +170,7 @@ func (s *startup) await(ctx context.Context) error {
 		case <-late.C:
 			waiting = false
 		case <-ctx.Done():
-			return errs.Ended(ctx, s.unreached(), "quorumlock: connect")
+			return errs.Waited(ctx, s.unreached(), "quorumlock: connect")
 		}
 	}
 	if err := s.misconfigured(); err != nil {
@@ -311,7 +311,7 @@ func (s *said) warnOfRepair(m *Manager, why error) {
 // warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
 func (s *said) warnOfSelf(r *report.Reporter, name string) {
 	if !s.self.Swap(true) {
-		r.Warn("a caller waits for a lease that this Manager itself holds; if the caller is the holder, it waits forever, "+
-			"because a lease is not reentrant", "name", name)
+		r.Warn("a caller waits for a lease that this Manager itself holds; if the caller is the holder, it waits forever: "+
+			"pass the lease on, because it is not reentrant", "name", name)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Observe delivers who holds a name, now and at each change: a holder, no holder, or that it is
-// unknown because too few nodes answered. It asks every node once in an interval
+// unknown because too few nodes answered. It asks the nodes at least once in an interval
 // (WithObserveEvery). All observers of a name in this Manager share these questions.
 //
 // A Status is not a lease: it may be untrue by the time you read it. A process that must be the

@@ -34,10 +34,10 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // what keeps a lock safe through a failover, and what it costs. The Sentinels' user needs
 // +sentinel|master, +sentinel|myid and +sentinel|sentinels.
 //
-// New returns an InvalidError for an empty master set, and for a bad or repeated address. It also
-// does so if no majority is left without Sentinels that do not know the set, refuse the user or
-// belong to another group, and servers that are not Sentinels; if a majority remains, NodeStatus
-// has a warning. New returns a QuorumError if no majority answers.
+// New returns an InvalidError for an empty master set, and for a bad or repeated address. It
+// also does so if wrong addresses leave no majority: Sentinels that do not know the set, refuse
+// the user or belong to another group, or servers that are not Sentinels. If a majority
+// remains, NodeStatus has a warning instead. New returns a QuorumError if no majority answers.
 func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 	if masterSet == "" { // or else this would be the option of a plain server
 		masterSet = master.NoMasterSet
@@ -55,9 +55,9 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
 //
 // New returns an InvalidError for a tag without its braces, a prefix with another tag, and a bad or
-// repeated seed. It also does so if no majority is left without seeds that refuse the user or
-// belong to no cluster or another one; if a majority remains, NodeStatus has a warning. New returns
-// a QuorumError if no majority of the seeds answers.
+// repeated seed. It also does so if wrong seeds leave no majority: seeds that refuse the user, or
+// belong to no cluster or to another one. If a majority remains, NodeStatus has a warning instead.
+// New returns a QuorumError if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
 	return master.SlotOption(tag, seeds)
 }
@@ -116,10 +116,10 @@ func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MaxHold = d })
 }
 
-// WithMinHold keeps the name taken until the lease has this age, even if it is released earlier. So
-// of several hosts that start a short job at about the same time, and do not wait (TryAcquire, or
-// WithWait(0)), one runs it. (ShedLock calls it lockAtLeastFor.) Default 0, at most 24 h, whole
-// milliseconds.
+// WithMinHold keeps the name taken until the lease has this age, even if it is released
+// earlier. So if several hosts start a short job at about the same time without waiting
+// (TryAcquire, or WithWait(0)), only one of them runs it. (ShedLock calls it lockAtLeastFor.)
+// Default 0, at most 24 h, whole milliseconds.
 //
 // The lease itself ends at the release, as always. Close keeps the name taken as well; after a
 // crash the keys live as long as the TTL says. The time must not be above WithMaxHold, or
@@ -129,11 +129,11 @@ func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MinHold = d })
 }
 
-// WithWait bounds how long Acquire, AcquireAll, Do and DoAll wait, and each campaign of Lead, for a
-// name that is taken or for nodes that are missing: then they return ErrHeld or ErrNoQuorum. It
-// bounds nothing else; the deadline of a context would cut the work of Do short as well. 0
-// asks once, as TryAcquire does. Default no bound. A negative time is ErrInvalid, and so is
-// one above 0 for TryAcquire.
+// WithWait bounds how long Acquire, AcquireAll, Do, DoAll and each campaign of Lead wait for a
+// name that is taken or for nodes that are missing. After that they return ErrHeld or
+// ErrNoQuorum. It bounds nothing else, whereas the deadline of a context would also cut the
+// work of Do short. 0 asks once, as TryAcquire does. Default no bound. A negative time is
+// ErrInvalid, and so is one above 0 for TryAcquire.
 func WithWait(d time.Duration) AcquireOption {
 	return acquireOption(func(t *config.Terms) { t.Call.Set, t.Call.Most = true, d })
 }
@@ -203,9 +203,9 @@ func WithDriftFactor(f float64) Option {
 //
 // Each call that must wait calls f once, and asks the result before each wait; nil means the
 // default, and so does a function that has not returned within 50 ms. A panic continues in the
-// caller's goroutine. A waiter in the nodes' queues asks less often: its wait is the backoff, at
-// least 50 ms, times its place in the queue, at most 5 s, or the backoff itself up to 20 s. No wait
-// is longer than the holder's keys live.
+// caller's goroutine. A waiter in the nodes' queues asks less often: it waits the backoff (at
+// least 50 ms) times its place, up to 5 s. A backoff above 5 s counts unmultiplied, up to 20 s.
+// A wait ends soon after the holder's keys.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *settings) { c.Retry, c.RetrySet = f, true })
 }
@@ -361,12 +361,11 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 	})
 }
 
-// WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for
-// the metrics of a lease. f should collapse variable parts ("invoice/4711" to
-// "invoice/*"), because each text makes time series of its own. "" leaves the attribute
-// out. Each acquisition calls f once, concurrently with others, before it asks for anything: a f
-// that hangs or panics stops that call and no other.
-// Default none; spans always show the whole name.
+// WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for the
+// metrics of a lease. f should collapse variable parts ("invoice/4711" to "invoice/*"), because
+// each text makes time series of its own. "" leaves the attribute out. Each acquisition calls f
+// once, concurrently with others, before it asks for anything: an f that hangs or panics stops
+// only that call. Default none; spans always show the whole name.
 func WithNameAttribute(f func(name string) string) Option {
 	return managerOption(func(c *settings) { c.telemetry.nameOf = f })
 }

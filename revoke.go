@@ -48,14 +48,16 @@ type Revocation struct {
 // later. Otherwise the lease ends at Until, and no other client gets the name before. It deletes
 // nothing, because the holder may still work.
 //
-// Revoke hits the present holder only; if readers have the name together, all of them. It takes no
-// permits: stop their process. A holder that acquires again waits behind the other waiters. A node
-// that loses its latest data before Until, by a restart or a failover, renews the lease again.
+// Revoke affects only the present holder, or all readers if they share the name. It does not
+// revoke permits: stop the process that holds one. A holder that acquires again waits behind
+// the other waiters. A node that loses its latest data before Until, by a restart or a
+// failover, renews the lease again.
 //
-// Marked is the number of nodes that refuse renewals. With a majority Until is known, and the error
-// is nil; it is nil, too, and Holder zero, when the name is not held. The errors are as for
-// AskRelease. After ErrNoQuorum the holder may continue, and is still the only one: call again.
-// reason is as for AskRelease; the holder finds it in the errors of the nodes of its Lost.
+// Marked is the number of nodes that refuse renewals. With a majority, Until is known and the
+// error is nil. When the name is not held, the error is also nil, and Holder is zero. The
+// errors are as for AskRelease. After ErrNoQuorum the holder may continue, and is still the
+// only one: call again. reason is as for AskRelease; the holder finds it in the errors of the
+// nodes of its Lost.
 func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
 	s, note, err := m.noted(ctx, "revoke", name, reason)
 	if err != nil || !s.Held {

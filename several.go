@@ -224,7 +224,7 @@ func waiting(ctx context.Context, limit config.Wait) (context.Context, context.C
 func (s *several) ended(next int, problem error) (err error) {
 	defer func() { s.parts[next].measure(err) }()
 	if context.Cause(s.wait) != errWaitOver { //nolint:errorlint // this very value, not another call's error that wraps it
-		return errs.Ended(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
+		return errs.Waited(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
 	}
 	problem = cmp.Or[error](problem, &HeldError{Name: s.names[next]})
 	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.clock.Now().Sub(s.began)), problem)

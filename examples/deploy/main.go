@@ -30,7 +30,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// closeWithin is how long the work may take to end. terminationGracePeriodSeconds is longer.
+// closeWithin is how long Close may take after the work has ended.
+// terminationGracePeriodSeconds allows for both.
 const closeWithin = 20 * time.Second
 
 // worker has the settings of the flags.

@@ -123,7 +123,7 @@ func (c *Config) checkGroups(nodes []rueidis.ClientOption) *Problem {
 		case !c.Guarded:
 			window := cmp.Or(c.Failover, 5*time.Second)
 			return &Problem{What: "WithRestartGuard", Bound: "is needed for " + of + ", and so is WithFailover: a promoted replica may lack locks that are held",
-				Fix: fmt.Sprintf("give both on every client: %v for WithFailover, and TTL + lock delay + that, %v, for WithRestartGuard", window, c.Terms.TTL+c.Terms.LockDelay+window)}
+				Fix: fmt.Sprintf("give both on every client: WithFailover %v, and WithRestartGuard %v (TTL + lock delay + window)", window, c.Terms.TTL+c.Terms.LockDelay+window)}
 		case c.Trust:
 			return &Problem{What: "WithTrustEmptyNodes", Bound: "cannot be used with " + of + ": an empty replica may be promoted",
 				Fix: "leave it out, and let the first quarantine pass"}

@@ -74,7 +74,7 @@ func (c *Config) complete(t *Terms) *Problem {
 			Bound: fmt.Sprintf("must be within %v … %v", MinTTL, MaxTTL), Fix: unit(t.TTL) + "10s suits most; below 1s a busy machine loses leases"}
 	case t.TTL%time.Millisecond != 0:
 		return &Problem{What: "WithTTL", Value: t.TTL.String(), Bound: "must be whole milliseconds",
-			Fix: "Redis keeps time in milliseconds"}
+			Fix: "round it, because Redis keeps time in milliseconds"}
 	case t.MaxHold < 0 || t.MaxHold > 0 && t.MaxHold < MinTTL:
 		return &Problem{What: "WithMaxHold", Value: t.MaxHold.String(),
 			Bound: fmt.Sprintf("must be 0 or at least %v", MinTTL), Fix: unit(t.MaxHold) + "0 means no limit"}
@@ -93,7 +93,7 @@ func (c *Config) complete(t *Terms) *Problem {
 			Bound: fmt.Sprintf("must be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
 	case len(t.Label) > MaxLabelLen || !utf8.ValidString(t.Label):
 		return &Problem{What: "WithHolder", Value: fmt.Sprintf("(%d bytes)", len(t.Label)),
-			Bound: fmt.Sprintf("must be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
+			Bound: fmt.Sprintf("must be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "shorten it, for example to a host name and a process id"}
 	case spent >= t.TTL || t.Timeout >= t.TTL: // the sum may overflow
 		return &Problem{What: "WithNodeTimeout", Value: t.Timeout.String(),
 			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + safety margin %v + drift %v must be below the TTL %v",

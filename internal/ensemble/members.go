@@ -41,10 +41,10 @@ func (e *Ensemble) admit(i int, id node.Identity) (warning, err error) {
 			continue
 		}
 		if err := node.Same(other, id); err != nil {
-			return nil, fmt.Errorf("with node %d (%s): %w", j, e.nodes[j].Addr(), err)
+			return nil, fmt.Errorf("compared with node %d (%s): %w", j, e.nodes[j].Addr(), err)
 		}
 		if node.Copied(other, id) {
-			warnings = append(warnings, fmt.Errorf("this node and node %d (%s) were master and replica once: make sure that they never become that again",
+			warnings = append(warnings, fmt.Errorf("this node and node %d (%s) were once master and replica: make sure that neither ever replicates the other again",
 				j, e.nodes[j].Addr()))
 		}
 	}

@@ -53,6 +53,14 @@ func Ended(ctx context.Context, err error, what string) error {
 	return &several{text: text, errs: errs}
 }
 
+// Waited is Ended for a call that waited. err names the call already, if there is one.
+func Waited(ctx context.Context, err error, call string) error {
+	if err != nil {
+		call = "stopped waiting"
+	}
+	return Ended(ctx, err, call)
+}
+
 // Readable cuts a duration to three digits or so.
 func Readable(d time.Duration) string {
 	unit := time.Millisecond

@@ -43,7 +43,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	host, port, err := net.SplitHostPort(plain[0].Addr())
 	require.NoError(t, err)
 	stranger.MustDo("SENTINEL", "MONITOR", g.Name(), host, port, "1")
-	const both = "; give both on every client: 5s for WithFailover, and TTL + lock delay + that, 15s, for WithRestartGuard"
+	const both = "; give both on every client: WithFailover 5s, and WithRestartGuard 15s (TTL + lock delay + window)"
 	for claim, c := range map[string]struct {
 		node rueidis.ClientOption
 		opts []quorumlock.Option

@@ -265,7 +265,7 @@ func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
 		l, err := m.TryAcquire(background, "job")
 		return err == nil && l.Release(background) == nil
 	})
-	testkit.Eventually(t, "the log says that they were one", func() bool { return strings.Contains(log.String(), "were master and replica") })
+	testkit.Eventually(t, "the log says that they were one", func() bool { return strings.Contains(log.String(), "were once master and replica") })
 }
 
 // replicate makes a replica and waits until it receives its master's writes.

@@ -143,7 +143,7 @@ func TestChangesOfANodeAreFoundWhileItsConnectionStands(t *testing.T) {
 			change: func(n *quorumlocktest.Node) {
 				n.SetInfo("master_replid", "0123456789012345678901234567890123456789")
 			},
-			warning: "were master and replica",
+			warning: "were once master and replica",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

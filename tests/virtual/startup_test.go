@@ -100,7 +100,7 @@ func TestTheEndOfItsContextEndsNewAndNamesTheNodes(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 			assert.Equal(t, `quorumlock: connect: reached 1 node, need 2 of 3: node 0 (node-0:6379): no answer within 50ms; `+
-				`node 1 (node-1:6379): no answer within 50ms; quorumlock: connect: context deadline exceeded`, err.Error())
+				`node 1 (node-1:6379): no answer within 50ms; stopped waiting: context deadline exceeded`, err.Error())
 		}
 	})
 }
