@@ -15,7 +15,8 @@
  * The claims need different state, so there are two models in this file. LEASES:
  * at most one lease is valid (no registers). REGISTERS: tokens are unique, and an
  * attempt that began after a grant gets a larger token (no renewals, because they
- * change no register). Registers count in units, with UNIT units to a tick. So the
+ * change no register). In LEASES, the script for a lone caller makes a key without a look
+ * at the marker, and its answer may be lost. Registers count in units, with UNIT units to a tick. So the
  * "+ 1" of a raise is small compared with the clocks, as microseconds are compared
  * with seconds.
  *
@@ -84,6 +85,12 @@ byte phase[ATTEMPTS];
 byte start[ATTEMPTS];		/* the tick before the attempt sent its acquires */
 #define LINK(a, n) ((a) * NODES + (n))
 byte credit[ATTEMPTS * NODES];	/* the tick until which a node's vote counts */
+#ifdef LEASES
+byte stray[ATTEMPTS];		/* the tick until which node 0 has a key that is no vote */
+#define STRAY(a, n) ((n) == 0 && stray[a] > now)
+#else
+#define STRAY(a, n) false
+#endif
 #define OURS(a, n) (owner[n] == (a) + 1)
 #define FREE(n) (owner[n] == 0 || phase[owner[n] - (owner[n] > 0)] == OVER)
 
@@ -128,6 +135,9 @@ inline readValue(n)
 inline forget(a)
 {
 	start[a] = 0;
+#ifdef LEASES
+	stray[a] = (phase[a] == OVER || stray[a] <= now -> 0 : stray[a]);
+#endif
 #ifdef REGISTERS
 	proposal[a] = 0; raiseTo[a] = 0; floor[a] = 0;
 	answer[LINK(a, 0)] = 0; answer[LINK(a, 1)] = 0; answer[LINK(a, 2)] = 0
@@ -146,13 +156,16 @@ inline settle(a)
 		if
 		:: credit[LINK(a, j)] <= now || phase[a] == OVER ->
 			credit[LINK(a, j)] = 0;
-			owner[j] = (OURS(a, j) -> 0 : owner[j])
+			owner[j] = (OURS(a, j) && (phase[a] == OVER || !STRAY(a, j)) -> 0 : owner[j])
 		:: else
 		fi;
 		j++
 	:: else -> break
 	od;
 	j = 0;
+#ifdef LEASES
+	stray[a] = (stray[a] <= now -> 0 : stray[a]);
+#endif
 	if
 	:: phase[a] == OVER -> forget(a)
 	:: else
@@ -264,6 +277,21 @@ inline grant(a, p)
 }
 
 #ifdef LEASES
+/* The script for a lone caller on node 0, which does not vote. It compares no marker. The client, which reads the marker
+   behind it, counts no vote; or the answer is lost. The key ends when it would have. */
+#define MAYSTRAY(a) (phase[a] == ASKED && FREE(0) && !VOTES(0))
+inline makeStray(a)
+{
+	owner[0] = a + 1;
+	stray[a] = start[a] + TTL
+}
+
+/* An extension on a node in quarantine counts for a key that counted before. */
+#ifdef MUTANT_STRAY_KEY_COUNTS	/* A renewal in quarantine counts a key that was never granted. */
+#define MAYCOUNT(a, n) true
+#else
+#define MAYCOUNT(a, n) (VOTES(n) || VOTE(a, n))
+#endif
 /* A renewal: an extension where the lock is ours, a heal where it is free. A node in
    quarantine applies both. But there a heal only restores a vote that this lease still
    has (its not_after is the end of that vote). The node may have lost a vote for
@@ -273,7 +301,8 @@ inline grant(a, p)
 #else
 #define MAYHEAL(a, n) (FREE(n) && (VOTES(n) || VOTE(a, n)))
 #endif
-#define MAYRENEW(a, n) (VALID(a) && (OURS(a, n) || MAYHEAL(a, n)) && credit[LINK(a, n)] != now + TTL)
+#define MAYRENEW(a, n) (VALID(a) && (OURS(a, n) && MAYCOUNT(a, n) || MAYHEAL(a, n)) && credit[LINK(a, n)] != now + TTL)
+#define MAYPROLONG(a) (VALID(a) && OURS(a, 0) && !MAYCOUNT(a, 0) && stray[a] != now + TTL)	/* and count nothing */
 inline renew(a, n)
 {
 	owner[n] = a + 1;
@@ -285,6 +314,14 @@ inline lose()
 {
 	guard = UNMARKED;
 	owner[0] = 0;
+#ifdef LEASES
+	i = 0;
+	do
+	:: i < ATTEMPTS -> stray[i] = 0; i++
+	:: else -> break
+	od;
+	i = 0;
+#endif
 #ifdef REGISTERS
 	reg[0] = 0; base[0] = 0
 #endif
@@ -317,6 +354,8 @@ inline trim(n)
 #else
 #define FORATTEMPT(a) \
 	:: d_step { MAYBEGIN(a) -> begin(a) } \
+	:: d_step { MAYSTRAY(a) -> makeStray(a) } \
+	:: d_step { MAYPROLONG(a) -> stray[a] = now + TTL } \
 	:: d_step { MAYRENEW(a, 0) -> renew(a, 0) } \
 	:: d_step { MAYRENEW(a, 1) -> renew(a, 1) } \
 	:: d_step { MAYRENEW(a, 2) -> renew(a, 2) }
