@@ -43,15 +43,8 @@ func (s *servers) of(r *http.Request) <-chan struct{} {
 	end := s.ending[server]
 	if end == nil {
 		end = make(chan struct{})
-		s.ending[server] = end
-		server.RegisterOnShutdown(func() { // once for each server: a second Shutdown runs it again
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.ending[server] == end {
-				delete(s.ending, server)
-				close(end)
-			}
-		})
+		s.ending[server] = end                                          // it stays: a browser may connect once more
+		server.RegisterOnShutdown(sync.OnceFunc(func() { close(end) })) // a second Shutdown runs it again
 	}
 	return end
 }

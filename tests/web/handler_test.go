@@ -234,13 +234,17 @@ func TestEachEventIsSentAtOnce(t *testing.T) {
 
 func TestShutdownDoesNotWaitForViewers(t *testing.T) {
 	t.Parallel()
-	url, server := serve(t, web.Handler(manager(t, quorumlocktest.Start(t, 3), "")), "127.0.0.1:0")
+	h := web.Handler(manager(t, quorumlocktest.Start(t, 3), ""))
+	url, server := serve(t, h, "127.0.0.1:0")
 	events := stream(t, t.Context(), url+"events")
 	next(t, events, "state")
 	ctx, stop := context.WithTimeout(background, patience)
 	defer stop()
 	require.NoError(t, server.Shutdown(ctx))
 	assert.Zero(t, next(t, events, ""))
+	late := httptest.NewRequestWithContext(context.WithValue(ctx, http.ServerContextKey, server), http.MethodGet, "/events", nil)
+	h.ServeHTTP(httptest.NewRecorder(), late) // over a connection that a browser had opened in advance
+	assert.NoError(t, ctx.Err(), "it ends at once")
 }
 
 func TestAStreamEndsWithItsRequestAndThereAreAtMost64(t *testing.T) {
