@@ -145,8 +145,10 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 			around = &frame{m: m, lease: l, outer: around}
 			continue
 		}
-		<-l.Done()     // perhaps Close is just ending it
-		err := t.Err() // and with it the leases before, while they count as worked under
+		err := t.Err()
+		for _, l := range leases[:i] { // Close ends none under which a function runs
+			_ = l.release(context.WithoutCancel(ctx))
+		}
 		rest(leases[:i])
 		if m.life.ending() {
 			return ErrClosed, nil

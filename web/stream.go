@@ -43,8 +43,9 @@ func (s *servers) of(r *http.Request) <-chan struct{} {
 	end := s.ending[server]
 	if end == nil {
 		end = make(chan struct{})
-		s.ending[server] = end                                          // it stays: a browser may connect once more
-		server.RegisterOnShutdown(sync.OnceFunc(func() { close(end) })) // a second Shutdown runs it again
+		s.ending[server] = end // it stays: a browser may connect once more
+		// A second Shutdown runs it again. A server whose Shutdown has begun never does.
+		server.RegisterOnShutdown(sync.OnceFunc(func() { close(end) }))
 	}
 	return end
 }

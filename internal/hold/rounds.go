@@ -23,14 +23,14 @@ var (
 	ErrRevoked = errors.New("lease was revoked")
 	ErrTaken   = errors.New("key belongs to another owner")
 	// ErrStray is why a key on a node that grants no locks does not count.
-	ErrStray = errors.New("has a key of this lease, grants no locks now, and had not granted this one: the key does not count")
+	ErrStray = errors.New("has a key that it did not grant to this lease, and grants no locks now: the key does not count")
 	// ErrOvertaken is why a node that has confirmed a longer TTL does not count.
 	ErrOvertaken = errors.New("reconnected: an earlier renewal with a shorter TTL may still run after this one")
 )
 
 // Renew begins a round of renewal for the lease t, unless that has ended. terms replace the lock's terms if their TTL
 // differs; nil keeps these. With the same TTL, a running round serves as well. with runs under the lock's mutex before
-// the round, unless the lock has ended.
+// the round.
 // The lease learns of a shorter TTL before a request with it is posted.
 func (l *Lock) Renew(t Tenant, terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
@@ -39,7 +39,7 @@ func (l *Lock) Renew(t Tenant, terms *config.Terms, with func()) {
 		l.mu.Unlock()
 		return
 	}
-	if terms != nil && terms.TTL != l.Terms().TTL && !l.is.over {
+	if terms != nil && terms.TTL != l.Terms().TTL {
 		in.Terms, l.retry = &terms.Terms, nil
 		l.terms.Store(terms)
 	}
@@ -230,7 +230,7 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 		case m.in.Kind != quorum.InputConfirmed:
 		case l.machine.Overtaken(m.in):
 			m.err = ErrOvertaken
-		case l.machine.Stray(m.in):
+		case l.machine.Stray(l.of.clock.Now(), m.in):
 			m.err = ErrStray
 		}
 		l.note(m.in.Node, m.err)

@@ -66,7 +66,7 @@ type reading struct {
 }
 
 // isNumber reports whether the answer is a small number.
-func (a reading) isNumber() bool { return strings.IndexByte("0123-", a.code) >= 0 }
+func (a reading) isNumber() bool { return strings.IndexByte("012-", a.code) >= 0 }
 
 // number returns the answer as a number.
 func (a reading) number() int64 {

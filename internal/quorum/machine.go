@@ -150,7 +150,7 @@ func (m *Machine) Step(now clock.Validity, in Input) Output {
 	case InputBegin:
 		m.begin(now, in, &out)
 	case InputConfirmed:
-		if m.Stray(in) {
+		if m.Stray(now, in) {
 			if current {
 				m.answered = m.answered.With(in.Node)
 			}
@@ -284,9 +284,11 @@ func (m *Machine) stepped(now clock.Validity, in Input) bool {
 // may have forgotten another client's vote.
 func (m *Machine) HeldUntil(node int) clock.Validity { return max(m.window[node], -m.window[node]) }
 
-// Stray reports whether a node that does not vote confirms a key that it never granted or healed: a late request has made
-// it. To count the key would be a new vote for the lease, and such a node may have forgotten another client's vote.
-func (m *Machine) Stray(in Input) bool { return in.NoVote && m.window[in.Node] == 0 }
+// Stray reports whether a node that does not vote confirms a key that counts no longer, or never did: a late request has
+// made it. To count it would be a new vote for the lease, and such a node may have forgotten another client's vote.
+func (m *Machine) Stray(now clock.Validity, in Input) bool {
+	return in.NoVote && m.HeldUntil(in.Node) <= now
+}
 
 // Waiting reports whether a round may still reach its quorum.
 func (m *Machine) Waiting() bool { return m.open && !m.announced }

@@ -57,7 +57,7 @@ func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 // stands for none.
 func numeral(code byte) (int64, bool) {
 	switch code {
-	case '0', '1', '2', '3':
+	case '0', '1', '2':
 		return int64(code - '0'), true
 	case '-':
 		return -1, true

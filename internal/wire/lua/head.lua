@@ -26,7 +26,7 @@
 -- ARGV[7…] each operation: its name, and its arguments, as the other files list them
 --
 -- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
--- '2', '3', '0' for that number, '-' for -1, '*' for an answer that is one of the r, and '?' for an
+-- '2', '0' for that number, '-' for -1, '*' for an answer that is one of the r, and '?' for an
 -- operation that needs its companions, and has changed nothing. An
 -- operation that fails answers {error}, and the others still run. (One string for the
 -- numbers costs server and client a fraction of an array.)

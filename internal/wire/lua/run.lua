@@ -1,6 +1,6 @@
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t, 3 ours and the marker differs: the data may be old, and
---     the key may be no vote; 0 missing, reserved, or detached by another owner; -1 another's or revoked
+--     the key may be no vote (3 comes as '*'); 0 missing, reserved, or detached by another owner; -1 another's or revoked
 --     {code, tickets, note} where others want the lock, if the client says in ARGV[6] that it
 --                           knows this: one of these codes, how many tickets are queued, and the
 --                           note of a mark or ''

@@ -235,6 +235,8 @@ func (m *Member) saw(now time.Duration, l Look) []Command {
 	if l.Partial && age < m.rules.LookAgain { // it is being taken or given back, or one node missed that: then its key may stay for a day
 		m.again[l.Name] = now + m.rules.Gap
 		return nil
+	} else if l.Partial {
+		age -= m.rules.LookAgain
 	}
 	if m.round != nil {
 		m.round.free = true

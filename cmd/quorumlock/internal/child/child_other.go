@@ -16,7 +16,7 @@ func Start(Command, func(string)) (*Process, error) {
 }
 
 func (*Process) Resume()               {}
-func (*Process) Signal(syscall.Signal) {}
+func (*Process) End(syscall.Signal)    {}
 func (*Process) Pass(syscall.Signal)   {}
 func (*Process) Done() <-chan struct{} { return nil }
 func (*Process) Exit() Exit            { return Exit{} }

@@ -5,6 +5,7 @@ package child
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
@@ -22,14 +23,14 @@ type Process struct {
 	done     chan struct{} // closed when the command has ended
 	exit     Exit          // valid after done
 	witness  *witness      // nil without
-	below    []int         // groups below this one, at the last Signal: the parents that show it may be gone by now
+	below    map[int]int   // groups below this one, see groupsBelow: the parents that show it may be gone by now
 }
 
 // Start runs a command in a process group of its own. Once it returns without an error, the signals by which a terminal
 // stops a job are ignored in this process until Close: a stopped process does not renew its lease. The function note
 // gets the messages for a person at the terminal.
 func Start(c Command, note func(string)) (*Process, error) {
-	p := &Process{note: note, resume: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &Process{note: note, below: map[int]int{}, resume: make(chan struct{}, 1), done: make(chan struct{})}
 	started := make(chan error, 1)
 	go p.run(c, started)
 	if err := <-started; err != nil {
@@ -154,16 +155,19 @@ func (p *Process) Resume() {
 // send sends a signal to every process of the group.
 func (p *Process) send(s syscall.Signal) { _ = syscall.Kill(-p.group, s) }
 
-// Signal sends a signal to every process of the group, and on Linux of the groups below it: a nested quorumlock that is
-// killed cannot kill its own command. Only one goroutine may call Signal and Alive.
-func (p *Process) Signal(s syscall.Signal) {
-	for _, group := range groupsBelow(p.group) {
-		if !slices.Contains(p.below, group) {
-			p.below = append(p.below, group)
-		}
+// End sends TERM or KILL to every process of the group, and on Linux of the groups below it: a nested quorumlock that is
+// killed cannot kill the group of its command. Only one goroutine may call End and Alive.
+func (p *Process) End(s syscall.Signal) {
+	if s == syscall.SIGKILL {
+		p.send(syscall.SIGSTOP) // at once: to look for the groups takes a while, and a parent that was killed shows none
+	}
+	groupsBelow(p.group, p.below)
+	for group := range p.below {
+		_ = syscall.Kill(-group, s)
+		_ = syscall.Kill(-group, syscall.SIGCONT)
 	}
 	p.send(s)
-	p.below = slices.DeleteFunc(p.below, func(group int) bool { return errors.Is(syscall.Kill(-group, s), syscall.ESRCH) })
+	p.send(syscall.SIGCONT) // a stopped process would not see TERM
 }
 
 // Done is closed when the command itself has ended. Other processes of its group may continue: see Alive.
@@ -172,12 +176,12 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Exit returns how the command ended, after Done.
 func (p *Process) Exit() Exit { return p.exit }
 
-// Alive reports whether any process of the group, or of the groups that got the last Signal, still runs, after Done.
+// Alive reports whether any process of the group, or of the groups below that End has reached, still runs, after Done.
 func (p *Process) Alive() bool {
 	for reaped := 1; reaped > 0; { // run no longer waits for orphans
 		reaped, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 	}
-	return slices.ContainsFunc(append([]int{p.group}, p.below...), func(group int) bool {
+	return slices.ContainsFunc(slices.AppendSeq([]int{p.group}, maps.Keys(p.below)), func(group int) bool {
 		return !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) && groupRuns(group)
 	})
 }

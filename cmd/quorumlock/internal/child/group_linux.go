@@ -2,8 +2,8 @@ package child
 
 import (
 	"bytes"
+	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -15,26 +15,35 @@ func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 // proc is what /proc/PID/stat says about a process.
 type proc struct {
 	pid, parent, group, threads int
+	began                       int // in ticks since the boot
 	state                       byte
 }
 
 // processes returns all processes that this one sees, none without /proc.
 func processes() (all []proc) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range files {
-		stat, err := os.ReadFile(file)
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
 		if err != nil {
 			continue // it has ended in between
 		}
 		// The name of the process, in parentheses, may hold anything.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) < 18 {
+		if len(fields) < 20 {
 			continue
 		}
 		number := func(text []byte) int { n, _ := strconv.Atoi(string(text)); return n }
 		all = append(all, proc{
-			pid: number([]byte(filepath.Base(filepath.Dir(file)))), state: fields[0][0],
-			parent: number(fields[1]), group: number(fields[2]), threads: number(fields[17]),
+			pid: pid, state: fields[0][0], parent: number(fields[1]), group: number(fields[2]), threads: number(fields[17]), began: number(fields[19]),
 		})
 	}
 	return all
@@ -50,9 +59,10 @@ func groupRuns(group int) bool {
 	})
 }
 
-// groupsBelow returns the other groups that have processes below a group: a nested quorumlock
-// makes one, as does a shell with job control.
-func groupsBelow(group int) (groups []int) {
+// groupsBelow adds to known the other groups that have processes below a group: a nested quorumlock makes one, as does a
+// shell with job control. For each group known has when its youngest process began. A group all of whose processes are
+// younger is another one, and goes.
+func groupsBelow(group int, known map[int]int) {
 	all, below := processes(), map[int]bool{}
 	for grown := true; grown; {
 		grown = false
@@ -62,11 +72,13 @@ func groupsBelow(group int) (groups []int) {
 			}
 		}
 	}
+	maps.DeleteFunc(known, func(group, began int) bool {
+		return !slices.ContainsFunc(all, func(p proc) bool { return p.group == group && p.began <= began })
+	})
 	own := syscall.Getpgrp()
 	for _, p := range all {
-		if below[p.pid] && p.group != group && p.group != own && !slices.Contains(groups, p.group) {
-			groups = append(groups, p.group)
+		if below[p.pid] && p.group != group && p.group != own {
+			known[p.group] = max(known[p.group], p.began)
 		}
 	}
-	return groups
 }

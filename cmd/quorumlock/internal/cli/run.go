@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,8 +73,8 @@ run and COMMAND, so signal run alone.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
 the lease, and KILL shortly before its end: the group is dead before another
-client can get the lock. Processes that leave the group (setsid, daemons, sudo
-to another user) are out of reach.
+client can get the lock. Daemons and processes of another user (sudo) are out of
+reach, and on other systems than Linux all that leave the group (setsid).
 
 Run exits with the code of COMMAND, 128 and the number of the signal that ended
 it, 75 when another client holds the lock (-E sets another code), 76 when the
@@ -276,27 +275,27 @@ func isSelf(path string) bool {
 	return err == nil && os.SameFile(mine, its)
 }
 
-// aboutLocks matches the variables that tell a command about its locks.
-var aboutLocks = regexp.MustCompile(`^QUORUMLOCK_(NAME|TOKEN|OWNER|SLOT)(_[0-9]+)?$`)
-
 // environment returns our environment with additions for the command, and without the passwords of the servers, which a
-// command under a lock does not need, and what an outer run says about its locks: most programs would read that.
+// command under a lock does not need. An addition replaces what an outer run has set: most programs would read that.
 func environment(all taken, keepPassword bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return aboutLocks.MatchString(name) || !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
+		return !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
 	})
+	set := func(name, value string) {
+		env = slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+		env = append(env, name+"="+value)
+	}
 	for i, l := range all.All() {
 		number := ""
 		if len(all.All()) > 1 {
 			number = "_" + strconv.Itoa(i+1)
 		}
-		env = append(env,
-			"QUORUMLOCK_NAME"+number+"="+l.Name(),
-			"QUORUMLOCK_TOKEN"+number+"="+strconv.FormatInt(l.Token(), 10),
-			"QUORUMLOCK_OWNER"+number+"="+l.Owner())
+		set("QUORUMLOCK_NAME"+number, l.Name())
+		set("QUORUMLOCK_TOKEN"+number, strconv.FormatInt(l.Token(), 10))
+		set("QUORUMLOCK_OWNER"+number, l.Owner())
 		if l.Slot() >= 0 {
-			env = append(env, "QUORUMLOCK_SLOT="+strconv.Itoa(l.Slot()))
+			set("QUORUMLOCK_SLOT", strconv.Itoa(l.Slot()))
 		}
 	}
 	return env

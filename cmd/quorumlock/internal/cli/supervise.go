@@ -62,7 +62,7 @@ func (l leases) Wanted() <-chan quorumlock.Wanted { return l.wanted }
 
 // group is the part of a process group that the supervisor needs.
 type group interface {
-	Signal(syscall.Signal)
+	End(syscall.Signal)    // TERM or KILL
 	Pass(syscall.Signal)   // a signal that this process has received
 	Done() <-chan struct{} // the command itself has ended
 	Alive() bool           // some process of the group runs
@@ -162,7 +162,7 @@ func (s *supervisor) step() time.Duration {
 	}
 	switch s.phase {
 	case phaseKilling:
-		s.group.Signal(syscall.SIGKILL)
+		s.group.End(syscall.SIGKILL)
 		return poll
 	case phaseTerminating:
 		next := min(left-s.margin, s.grace-time.Since(s.termAt), maxLook)
@@ -186,8 +186,7 @@ func (s *supervisor) terminate(left time.Duration) {
 		s.note("%s is not renewed, %v left: the command is stopped%s", s.name, left.Round(time.Millisecond), s.causes)
 	}
 	if s.grace > 0 {
-		s.group.Signal(syscall.SIGTERM)
-		s.group.Signal(signalContinue) // a stopped process would not see TERM
+		s.group.End(syscall.SIGTERM)
 	}
 }
 

@@ -62,12 +62,9 @@ type fakeGroup struct {
 	resumed int
 }
 
-func (g *fakeGroup) Pass(s syscall.Signal) { g.Signal(s) }
+func (g *fakeGroup) Pass(s syscall.Signal) { g.End(s) }
 
-func (g *fakeGroup) Signal(s syscall.Signal) {
-	if s == syscall.SIGCONT {
-		return
-	}
+func (g *fakeGroup) End(s syscall.Signal) {
 	g.mu.Lock()
 	g.got = append(g.got, fmt.Sprintf("%v at %v", s, time.Since(g.begun)))
 	g.mu.Unlock()

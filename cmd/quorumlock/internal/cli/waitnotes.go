@@ -14,7 +14,8 @@ var stillWaiting = time.Minute
 // waitNotes tells a person what happens while a command waits: what the library logs about the nodes, and from time to
 // time that it still waits. Once the lock is held, the supervisor says what a change means for the lease.
 type waitNotes struct {
-	note func(format string, args ...any)
+	note func(format string, args ...any) // never waits: a granted lock must not wait for stderr
+	last func()                           // waits for the last notes, for a moment
 	log  io.Writer
 	on   atomic.Bool
 	stop chan struct{} // closed by end
@@ -22,7 +23,8 @@ type waitNotes struct {
 }
 
 func (p *program) waitNotes() *waitNotes {
-	return &waitNotes{note: p.note, log: p.stderr, stop: make(chan struct{})}
+	note, flush := p.aside()
+	return &waitNotes{note: note, last: flush, log: p.stderr, stop: make(chan struct{})}
 }
 
 // logger returns the logger for the library.
@@ -64,4 +66,5 @@ func (w *waitNotes) end() {
 	w.on.Store(false)
 	close(w.stop)
 	w.done.Wait()
+	w.last()
 }
