@@ -64,7 +64,8 @@ type Status struct {
 // Waiter is a process that waits for a name in the queue on the nodes: the first of its callers for that name. The
 // queue knows neither its label nor the others.
 type Waiter struct {
-	// Process is random for each Manager, 16 hex digits: the nodes wake it on the channel prefix, "\xffw", Process.
+	// Process is random for each Manager, in a whole cluster for each of its buckets, 16 hex
+	// digits: the nodes wake it on the channel prefix, "\xffw", Process.
 	Process string
 	Own     bool // it is this Manager
 	// Since is when its call began, or when it came back after it had missed its turn. It comes from the nodes'

@@ -37,13 +37,14 @@ func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, err
 		var problems []error
 		for _, sh := range m.shards {
 			l := &listing{shard: sh, ctx: ctx, yield: yield, names: sh.observers.Names(sh.key(prefix))}
-			if !l.all() {
+			stopped := ctx.Err() != nil || m.life.ending()
+			if !stopped && !l.all() {
 				return
 			}
-			if !l.names.Complete() {
+			if stopped || !l.names.Complete() {
 				problems = append(problems, l.incomplete(prefix))
 			}
-			if ctx.Err() != nil || m.life.ending() {
+			if stopped {
 				break
 			}
 		}

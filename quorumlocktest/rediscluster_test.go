@@ -2,6 +2,7 @@ package quorumlocktest_test
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/testkit/clustercases"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
+	"github.com/quorumlock/quorumlock/spread"
 )
 
 // The same cases run on a real cluster in tests/integration.
@@ -84,6 +86,64 @@ func TestAReleaseWakesTheWaiterOfAnotherClientOfTheCluster(t *testing.T) {
 			require.NoError(t, l.Release(ctx))
 			assert.Less(t, (<-granted).Sub(released), 10*time.Millisecond, name)
 		}
+	})
+}
+
+func TestAListThatEndsBetweenTwoBucketsSaysThatItIsNotComplete(t *testing.T) {
+	masters(t, func(t *testing.T, c *quorumlocktest.RedisCluster, m *quorumlock.Manager) {
+		const all = 64
+		for i := range all {
+			acquired(t, m, strconv.Itoa(i))
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		names, last := 0, error(nil)
+		for _, err := range m.List(ctx, "") {
+			if last = err; err == nil {
+				names++
+			}
+			cancel()
+		}
+		assert.Less(t, names, all)
+		require.ErrorIs(t, last, context.Canceled)
+		require.ErrorIs(t, last, quorumlock.ErrNoQuorum)
+	})
+}
+
+// The names in the buckets of one master cannot be looked at. The others are taken over all the same.
+func TestTheNamesOfOneMasterThatIsDownKeepNoOtherFromASpread(t *testing.T) {
+	masters(t, func(t *testing.T, c *quorumlocktest.RedisCluster, m *quorumlock.Manager) {
+		var names []string
+		down := (c.MasterOf("group/") + 1) % 3 // the members are counted on another one
+		for i := range 64 {
+			names = append(names, strconv.Itoa(i))
+		}
+		join := func(m *quorumlock.Manager) (member *spread.Member, leave func()) {
+			member = spread.New(m, spread.Config{
+				Group: "group", Names: names, TTL: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+				Func: func(ctx context.Context, _ *quorumlock.Lease, _ string) error { <-ctx.Done(); return nil },
+			})
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = member.Run(ctx) }()
+			return member, func() { cancel(); <-done }
+		}
+		a, leaveA := join(m)
+		defer leaveA()
+		_, leaveB := join(c.Manager(t))
+		time.Sleep(time.Minute)
+		require.Len(t, a.Status().Names, len(names)/2)
+		c.Kill(down)
+		time.Sleep(time.Minute)
+		leaveB()
+		time.Sleep(2 * time.Minute)
+		alive := 0
+		for _, name := range names {
+			if c.MasterOf("group/"+name) != down {
+				alive++
+			}
+		}
+		assert.GreaterOrEqual(t, len(a.Status().Names), alive-1)
 	})
 }
 

@@ -142,13 +142,13 @@ func (s *Member) tick(ctx, base context.Context) {
 	s.mu.Lock()
 	names := s.core.Tick(s.now(), members.Readers)
 	s.mu.Unlock()
-	looks := s.look(ctx, names)
+	looks, failed := s.look(ctx, names)
 	if ctx.Err() != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.core.Looked(s.now(), looks) {
+	for _, c := range s.core.Looked(s.now(), looks, failed...) {
 		switch c.Kind {
 		case balance.Take, balance.Ask, balance.Await:
 			s.start(base, c)
@@ -160,20 +160,28 @@ func (s *Member) tick(ctx, base context.Context) {
 	}
 }
 
-// look asks the nodes about names. After an error, it leaves out the rest.
-func (s *Member) look(ctx context.Context, names []string) (looks []balance.Look) {
-	keys := make([]string, len(names))
-	for i, name := range names {
-		keys[i] = s.key(name)
-	}
-	for status, err := range s.m.InspectAll(ctx, keys) {
-		if err != nil {
-			s.refused(ctx, "cannot look at the names", err)
-			break
+// mostFailed is how many names of a tick may fail, each after a node timeout, before the rest is left out.
+const mostFailed = 4
+
+// look asks the nodes about names. Some may fail alone: those in a bucket of a cluster that has no master now.
+func (s *Member) look(ctx context.Context, names []string) (looks []balance.Look, failed []string) {
+	for len(names) > 0 && len(failed) < mostFailed && ctx.Err() == nil {
+		keys := make([]string, len(names))
+		for i, name := range names {
+			keys[i] = s.key(name)
 		}
-		looks = append(looks, sight(names[len(looks)], &status))
+		for status, err := range s.m.InspectAll(ctx, keys) {
+			name := names[0]
+			names = names[1:]
+			if err != nil {
+				s.refused(ctx, "cannot look at the names", err)
+				failed = append(failed, name)
+				break
+			}
+			looks = append(looks, sight(name, &status))
+		}
 	}
-	return looks
+	return looks, failed
 }
 
 // sight returns the part of a status that the core needs.

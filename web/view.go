@@ -211,6 +211,8 @@ func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.L
 	switch {
 	case errors.Is(ready, quorumlock.ErrClosed):
 		return verdict{Level: bad, Text: "This Manager is closed.", Detail: "It holds nothing, and grants nothing."}
+	case buckets(nodes) && votes < len(nodes):
+		v.Level, v.Text = bad, fmt.Sprintf("Names in %s get no lock now. %d of %d are usable.", are(len(nodes)-votes, "bucket", "buckets"), votes, len(nodes))
 	case ready != nil:
 		v.Level, v.Text = bad, fmt.Sprintf("No lock is granted or renewed. %d of %s; %d are needed.", votes, are(len(nodes), "node is usable", "nodes are usable"), need)
 		if errors.As(ready, &noQuorum) && noQuorum.RetryAfter > 0 {
@@ -230,6 +232,11 @@ func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.L
 		v.Detail = fmt.Sprintf("%s at risk here. %s", are(atRisk, "lease is", "leases are"), v.Detail)
 	}
 	return v
+}
+
+// buckets reports whether the nodes are the buckets of a whole cluster: each name needs its own one alone.
+func buckets(nodes []quorumlock.NodeStatus) bool {
+	return len(nodes) == 16 && strings.HasPrefix(nodes[0].Addr, "slot:{")
 }
 
 // are returns a count and its noun.

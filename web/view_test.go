@@ -100,6 +100,10 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 	thin, ending := held, held
 	thin.AtRisk, ending.AtRisk, ending.Remaining = true, true, 3*time.Second
 	none := &quorumlock.QuorumError{RetryAfter: 12 * time.Second}
+	buckets := make([]quorumlock.NodeStatus, 16) // of a whole cluster
+	for i := range buckets {
+		buckets[i] = quorumlock.NodeStatus{Addr: fmt.Sprintf("slot:{qlb%d}", i), Voting: i > 1}
+	}
 	for _, c := range []struct {
 		ready  error
 		nodes  []quorumlock.NodeStatus
@@ -116,6 +120,7 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 		{none, []quorumlock.NodeStatus{votes, down, down}, []quorumlock.LeaseStatus{thin}, verdict{
 			bad, "No lock is granted or renewed. 1 of 3 nodes are usable; 2 are needed.", "1 lease is at risk here. Quarantines end in 12s, and then a majority can grant locks.",
 		}},
+		{nil, buckets, nil, verdict{bad, "Names in 2 buckets get no lock now. 14 of 16 are usable.", ""}},
 		{quorumlock.ErrClosed, []quorumlock.NodeStatus{votes}, nil, verdict{bad, "This Manager is closed.", "It holds nothing, and grants nothing."}},
 	} {
 		assert.Equal(t, c.want, verdictOf(c.ready, c.nodes, c.leases))

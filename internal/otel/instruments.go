@@ -149,14 +149,11 @@ func New(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node
 // addressOf returns the attributes that name a node.
 func addressOf(addr string) []attribute.KeyValue {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	n, e := strconv.Atoi(port)
+	if err != nil || e != nil { // "slot:{tag}", for example
 		return []attribute.KeyValue{attrAddress.String(addr)}
 	}
-	attrs := []attribute.KeyValue{attrAddress.String(host)}
-	if n, err := strconv.Atoi(port); err == nil {
-		attrs = append(attrs, attrPort.Int(n))
-	}
-	return attrs
+	return []attribute.KeyValue{attrAddress.String(host), attrPort.Int(n)}
 }
 
 // operationAttributes returns the attributes of the answer of one node. A refusal, because another owner has the lock,

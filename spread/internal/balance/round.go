@@ -155,10 +155,17 @@ func (m *Member) plan(now time.Duration) {
 	m.due = min(m.due, due)
 }
 
-// Looked tells the member the answers about the names of Tick. A name without the answer of a majority is left out, and
-// will be looked at again. It is called after each Tick, even if that returned no names.
-func (m *Member) Looked(now time.Duration, looks []Look) (commands []Command) {
+// Looked tells the member the answers about the names of Tick. A name without the answer of a majority has failed, and
+// waits for the next round; others are left out, and are looked at again. It is called after each Tick, even if that
+// returned no names.
+func (m *Member) Looked(now time.Duration, looks []Look, failed ...string) (commands []Command) {
 	seen := make(map[string]bool, len(looks))
+	for _, name := range failed {
+		seen[name] = true
+		if _, due := m.again[name]; due {
+			m.again[name] = now + m.rules.Gap
+		}
+	}
 	for _, l := range looks {
 		seen[l.Name] = true
 		delete(m.again, l.Name)
