@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -36,6 +37,8 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	}
 	defer m.life.calls.Done()
 	left := hold.Ending{What: hold.Released, Keys: hold.Left}
+	_, until := m.clock.Both()
+	until = until.Add(l.Remaining())
 	if _, err := l.end(left); err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx.Err() != nil { // an answer may be faster than the watcher of ctx
 		err = errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(l.Name()))
 	} else {
-		reader, err = l.askShared(ctx)
+		reader, err = l.askShared(ctx, until)
 	}
 	if err != nil {
 		reader = nil
@@ -63,12 +66,13 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	return reader, nil
 }
 
-// askShared asks for a shared lease with the owner of l, which has ended and whose keys are left.
-func (l *Lease) askShared(ctx context.Context) (*Lease, error) {
+// askShared asks for a shared lease with the owner of l, which has ended and whose keys are left. The nodes answer by the
+// end of work under l, or do nothing.
+func (l *Lease) askShared(ctx context.Context, until clock.Steady) (*Lease, error) {
 	m, value := l.m, l.lock.Value()
 	value = wire.Compose(wire.OwnerOf(value), 0, wire.MetadataOf(value))
 	c := &call{ctx: ctx, name: l.Name(), span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
-	return ask(ctx, m, c, campaign.Shared(value), l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
+	return ask(ctx, m, c, campaign.Downgraded(value, until), l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
 }
 
 // pastRelease returns a context that ends with ctx, but not with the release of the lease to which ctx

@@ -65,7 +65,7 @@ func modeOf(k config.Kind) otel.Mode {
 func asked(k config.Kind) campaign.Kind {
 	switch {
 	case k.Shared:
-		return campaign.Shared("")
+		return campaign.Shared()
 	case k.Permits:
 		return campaign.Permit(k.Limit)
 	}

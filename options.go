@@ -124,7 +124,8 @@ func WithMaxHold(d time.Duration) LeaseOption {
 // The lease itself ends at the release, as always. Close keeps the name taken as well; after a
 // crash the keys live as long as the TTL says. The time must not be above WithMaxHold, or
 // WithRestartGuard less the window of WithFailover: a node that restarts forgets the name after
-// that. The lease is never passed on inside the process.
+// that. The lease is never passed on inside the process. Detach ends the minimum, as does a
+// Downgrade that fails.
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MinHold = d })
 }

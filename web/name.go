@@ -241,7 +241,7 @@ func listRowOf(s *quorumlock.Status, now time.Time) listRow {
 		r.Held = ms(max(now.Sub(s.Holder.Since), 0))
 	}
 	switch {
-	case s.Readers > 0:
+	case s.Held && s.Readers > 0:
 		r.Holder = are(s.Readers, "reader", "readers")
 	case !s.Known:
 		r.Level, r.Holder = bad, "not known"

@@ -19,7 +19,7 @@ func TestACampaignThatComesWhileANodeIsSubscribedKnowsTheNode(t *testing.T) {
 	}{
 		"behind others, to ask":                           {Exclusive, func(c *Campaign) { c.Restart(0) }},
 		"behind others, whose release carries its ticket": {Exclusive, func(c *Campaign) { c.CarryTicket(0) }},
-		"for the nodes alone":                             {Shared(""), (*Campaign).Enrol},
+		"for the nodes alone":                             {Shared(), (*Campaign).Enrol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := idle(3)

@@ -1,24 +1,25 @@
 package campaign
 
 import (
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Shared is a shared lease. from is the value of locks that are the caller's own, and become shared; "" for none.
-func Shared(from string) Kind {
-	if from == "" {
-		return reader
-	}
-	return shared{from: from}
-}
+// Shared is a shared lease.
+func Shared() Kind { return reader }
+
+// Downgraded is the shared lease that replaces an exclusive one. from is the value of its locks, which become shared, and
+// until is when work under it must stop: a request that ran later could find that a writer has come and gone.
+func Downgraded(from string, until clock.Steady) Kind { return shared{from: from, until: until} }
 
 var reader Kind = shared{}
 
 // shared is a reader of the lock. Its value shows no token, because it moves no register.
 type shared struct {
 	exclusive
-	from string
+	from  string
+	until clock.Steady // with from
 }
 
 func (shared) Queues() bool { return false }
@@ -38,7 +39,9 @@ func (shared) ballot(a *attempt) quorum.Ballot {
 }
 
 func (s shared) acquisition(of wire.Acquisition) wire.Acquisition {
-	of.Shared, of.From = true, s.from
+	if of.Shared, of.From = true, s.from; s.from != "" {
+		of.NotAfter = min(of.NotAfter, s.until)
+	}
 	return of
 }
 

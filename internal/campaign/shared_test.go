@@ -36,7 +36,7 @@ func TestAProposalIsEven(t *testing.T) {
 // A node serves readers that wait together, and lets a call for a permit in below its limit.
 func TestATicketSaysForWhatItWaits(t *testing.T) {
 	s := idle(3)
-	for mark, call := range map[string]Call{"s": {Kind: Shared("")}, "p7": {Kind: Permit(7)}, "p128": {Kind: Permit(128)}, "": {Kind: Exclusive}} {
+	for mark, call := range map[string]Call{"s": {Kind: Shared()}, "p7": {Kind: Permit(7)}, "p128": {Kind: Permit(128)}, "": {Kind: Exclusive}} {
 		c := beginAs(s, call)
 		c.Enrol()
 		assert.Regexp(t, "^[0-9a-f]{32}[1-9][0-9]*"+mark+"$", c.ticket)
@@ -46,7 +46,7 @@ func TestATicketSaysForWhatItWaits(t *testing.T) {
 
 // If a reader and writers ask at one instant, the reader comes first, because the writers see no owner value of it.
 func TestAReaderComesFirstInATie(t *testing.T) {
-	for kind, keeps := range map[Kind]bool{Shared(""): true, Exclusive: false} {
+	for kind, keeps := range map[Kind]bool{Shared(): true, Exclusive: false} {
 		s := idle(3)
 		c := beginAs(s, Call{Kind: kind, Once: true})
 		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)

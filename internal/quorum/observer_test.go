@@ -121,6 +121,15 @@ func TestAnObserverLearnsAfterAnIntervalThatTheHolderIsUnknown(t *testing.T) {
 }
 
 // However the answers of the polls are mixed, no smaller token follows a larger one.
+// All readers have one owner value. A former owner with a larger token than any before is not shown by old data.
+func TestAnObserverSeesReadersAgainAfterAWriter(t *testing.T) {
+	o := quorum.NewObserver(0)
+	for i, owner := range []string{"n1", "w4", "n5", "x8", "n9"} {
+		assert.Equal(t, owner, polled(&o, time.Duration(i)*time.Second, owner, owner, owner))
+	}
+	assert.Equal(t, "unknown", polled(&o, time.Minute, "w", "w", "w"), "without a token it may be old")
+}
+
 func TestAnObserverNeverGoesBack(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))

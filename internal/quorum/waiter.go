@@ -336,8 +336,8 @@ func (w *Waiter) applyReservations(now clock.Validity, jitter float64) {
 	}
 }
 
-// counts reports whether reservations of these nodes are a reason to ask. If the nodes that have blocked the last
-// attempt were a quorum, every quorum includes one of them. The others may be free because the lease is not on them: a
+// counts reports whether reservations of these nodes are a reason to ask. If no quorum is without a node that has blocked
+// the last attempt, one of those must become free. The others may be free because the lease is not on them: a
 // waiter that asked would get those, give them back, and have them reserved for it again, 90 times a second.
 func (w *Waiter) counts(nodes Set) bool {
 	if w.blocked != 0 {
@@ -346,9 +346,9 @@ func (w *Waiter) counts(nodes Set) bool {
 	return nodes != 0
 }
 
-// blockers returns the nodes of the refusals if they are a quorum, 0 otherwise.
+// blockers returns the nodes of the refusals if no quorum is without them, 0 otherwise.
 func blockers(nodes int, refusals []Refusal) (by Set) {
-	if len(refusals) < Size(nodes) {
+	if len(refusals) <= nodes-Size(nodes) {
 		return 0
 	}
 	for _, r := range refusals {

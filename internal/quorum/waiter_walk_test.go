@@ -214,7 +214,7 @@ func (w *waiterWalk) fail() string {
 	w.told &^= r.Granted
 	q := quorum.Size(w.n)
 	w.needed = quorum.All(w.n)
-	if len(r.Refusals) >= q {
+	if len(r.Refusals) >= w.n-q+1 { // no quorum is without one of them
 		w.needed = 0
 	}
 	for _, f := range r.Refusals {

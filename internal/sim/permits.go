@@ -54,7 +54,7 @@ func entitled(n *node, m *message, wall time.Duration) bool {
 	if n.slots.may(m.ticket, wall) || n.w.bugs.has(NewcomersTake) {
 		return true
 	}
-	if m.lapsed {
+	if m.lapsed && n.slots.vacancies(&n.lot, m.limit) > n.slots.admitted(wall) {
 		n.clearQueue(m.ticket)
 	}
 	mine, _ := letIn(n, m.slot, m.ticket, wall)

@@ -338,11 +338,9 @@ func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 		n.dequeue(m.ticket)
 	}
 	switch available := free || bugs.has(ReservesAnyLock); {
-	case available && m.leaveFree:
-		if n.queued > 0 {
-			n.wake(&n.queue[0], leftFree, 0)
-			m.reservation = n.queue[0].client != m.client
-		}
+	case available && m.leaveFree && n.queued > 0 && n.subscribed(&n.queue[0]):
+		n.wake(&n.queue[0], leftFree, 0)
+		m.reservation = n.queue[0].client != m.client
 	case available:
 		// The head may be the ticket of this release. Reserve the lock for it as well:
 		// a free lock with a queue looks like a reservation that has lapsed.

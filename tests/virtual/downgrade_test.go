@@ -228,3 +228,23 @@ func TestADowngradeToASharedLeaseIsRefusedWithTheReason(t *testing.T) {
 		require.ErrorIs(t, err, quorumlock.ErrReleased, "by Close")
 	})
 }
+
+// The keys may end while the requests are on their way, and a writer may come and go before they arrive.
+func TestADowngradeThatArrivesAfterTheEndOfTheLeaseGrantsNothing(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := managerFor(t, c, "m", quorumlock.WithNodeTimeout(2*time.Second)), managerFor(t, c, "other")
+		l := acquire(t, m, "job", quorumlock.WithoutRenewal())
+		time.Sleep(l.Remaining() - 100*time.Millisecond)
+		for _, n := range c.Nodes() {
+			n.Delay(500 * time.Millisecond)
+		}
+		_, err := l.Downgrade(background)
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		for _, n := range c.Nodes() {
+			n.Heal()
+		}
+		time.Sleep(5 * time.Second)
+		next := acquire(t, other, "job")
+		require.NoError(t, next.Release(background))
+	})
+}

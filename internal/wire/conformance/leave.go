@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"strings"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -97,4 +99,12 @@ func (r *rig) leavesFree() {
 	r.absent(r.lock)
 	r.queued(1)
 	r.woken(r.freeFor(1))
+
+	r.admin("DEL", r.queue, r.registers)
+	r.holdsAgainst(1, 2, 3)
+	dead := strings.Repeat("e", wire.ManagerLen) + ticket(1)[wire.ManagerLen:]
+	r.admin("ZADD", r.queue, "1", dead)
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.leave(alice, 1).with(4, "f")))
+	r.reserved(2, 3) // as if it was not to be left free: the head is dead
+	r.queued(3)
 }

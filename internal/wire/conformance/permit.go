@@ -28,6 +28,7 @@ var permitCases = []testCase{
 	{"a waiter with a smaller limit is not let in to the slots above", letsInBelowTheLimit},
 	{"a waiter that yields keeps its place behind the others", yieldsASlot},
 	{"an asker that has waited out a right empties the queue of the slots", recallsForASlot},
+	{"an asker empties the queue of the slots only if a slot is free for one more", recallsNothingForFullSlots},
 	{"a slot is prolonged, restored and raised like a lock, and shows who waits", keepsSlots},
 	{"permits and the lock of their name are apart", permitsAreApart},
 	{"without fencing a right is used up", unfencedRight},
@@ -324,6 +325,18 @@ func recallsForASlot(r *rig) {
 	r.woken(wake{wire.WakeAskAgain, name(2), family(r)})
 	slotQueue(r)
 	admitted(r)
+}
+
+// The waiter that was let in has taken the slot, which the others do not hear.
+func recallsNothingForFullSlots(r *rig) {
+	r.subscribe()
+	full(r, 1)
+	for n := 1; n <= 3; n++ {
+		r.one(permitFor(r, alice, n, 0, 1))
+	}
+	got := r.one(permitFor(r, alice, 2, 0, 1).with(argMode+1, "l")).([]any)
+	assert.NotEqual(r, int64(0), got[1], "it is held")
+	slotQueue(r, permitTicket(1, 1), permitTicket(2, 1), permitTicket(3, 1))
 }
 
 func keepsSlots(r *rig) {

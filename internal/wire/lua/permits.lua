@@ -162,7 +162,7 @@ function permits()
     if ticket ~= '' and p.lets(string.sub(ticket, 1, 32)) then
       return true
     end
-    if mode == 'l' then
+    if mode == 'l' and p.free(limit) > p.admitted() then -- or whoever was woken has taken it
       rare().recall(family, ticket)
     end
     local mine, _, empty = p.serve(family, number, ticket)

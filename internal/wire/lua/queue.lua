@@ -209,15 +209,13 @@ function f.settle(lock, free, ours, ticket, place, mode)
   end
   -- If the ticket that stays is the head, the lock is reserved for it: otherwise the
   -- free lock with a queue would look as if its head were dead.
-  local head
-  if free and mode == 'f' then
-    head = call('ZRANGE', queue, '0', '0')[1]
-    if head then
-      f.publish('f', head, lock)
-    end
-  elseif free then
+  local head = free and mode == 'f' and call('ZRANGE', queue, '0', '0')[1]
+  if head and f.publish('f', head, lock) == 0 then
+    head = nil -- it is dead, and the others would not hear that the lock is free
+  end
+  if free and not head then
     head = f.serve(lock)
-  elseif readers(call('GETRANGE', lock, '0', '43')) then
+  elseif not free and readers(call('GETRANGE', lock, '0', '43')) then
     f.admit(lock)
   end
   if yields then
