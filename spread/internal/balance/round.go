@@ -162,9 +162,7 @@ func (m *Member) Looked(now time.Duration, looks []Look, failed ...string) (comm
 	seen := make(map[string]bool, len(looks))
 	for _, name := range failed {
 		seen[name] = true
-		if _, due := m.again[name]; due {
-			m.again[name] = now + m.rules.Gap
-		}
+		delete(m.again, name) // or they would be all that is looked at
 	}
 	for _, l := range looks {
 		seen[l.Name] = true
