@@ -62,7 +62,7 @@ func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights [
 	switch {
 	case h.Held && h.Owner == o.owner:
 		h.Token = max(h.Token, o.newest) // a node that has restored the key shows no token
-	case h.Held && h.Token != 0 && h.Token < o.newest, h.Held && h.Token == 0 && slices.Contains(o.former, h.Owner):
+	case h.Held && h.Token != 0 && h.Token < o.newest, h.Held && h.Token <= o.newest && slices.Contains(o.former, h.Owner):
 		h = Holding{Older: true}
 	}
 	if !h.Known && began.Sub(o.knownAt) < patience {

@@ -120,7 +120,6 @@ func TestAnObserverLearnsAfterAnIntervalThatTheHolderIsUnknown(t *testing.T) {
 	assert.Equal(t, "c8", at(7000, "c8", "c8", "b6"))
 }
 
-// However the answers of the polls are mixed, no smaller token follows a larger one.
 // All readers have one owner value. A former owner with a larger token than any before is not shown by old data.
 func TestAnObserverSeesReadersAgainAfterAWriter(t *testing.T) {
 	o := quorum.NewObserver(0)
@@ -128,8 +127,14 @@ func TestAnObserverSeesReadersAgainAfterAWriter(t *testing.T) {
 		assert.Equal(t, owner, polled(&o, time.Duration(i)*time.Second, owner, owner, owner))
 	}
 	assert.Equal(t, "unknown", polled(&o, time.Minute, "w", "w", "w"), "without a token it may be old")
+
+	o = quorum.NewObserver(0)
+	polled(&o, 0, "a7", "a7", "a7")
+	assert.Equal(t, "b0", polled(&o, time.Second, "b", "b", "b"), "its keys were restored, and show no token")
+	assert.Equal(t, "unknown", polled(&o, time.Minute, "a7", "a7", "a7"), "old data")
 }
 
+// However the answers of the polls are mixed, no smaller token follows a larger one.
 func TestAnObserverNeverGoesBack(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
