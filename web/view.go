@@ -215,15 +215,15 @@ func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.L
 		v.Level, v.Text = bad, fmt.Sprintf("Names in %s get no lock now. %d of %d are usable.", are(len(nodes)-votes, "bucket", "buckets"), votes, len(nodes))
 	case ready != nil:
 		v.Level, v.Text = bad, fmt.Sprintf("No lock is granted or renewed. %d of %s; %d are needed.", votes, are(len(nodes), "node is usable", "nodes are usable"), need)
-		if errors.As(ready, &noQuorum) && noQuorum.RetryAfter > 0 {
-			v.Detail = fmt.Sprintf("Quarantines end in %v, and then a majority can grant locks.", noQuorum.RetryAfter.Round(time.Second))
-		}
 	case votes == need && votes < len(nodes):
 		v.Level, v.Detail = warn, "If one more node fails, no lock is granted or renewed."
 	case votes < len(nodes):
 		v.Level = warn
 	case warnings > 0:
 		v.Level, v.Detail = warn, are(warnings, "node has a warning.", "nodes have warnings.")
+	}
+	if errors.As(ready, &noQuorum) && noQuorum.RetryAfter > 0 {
+		v.Detail = fmt.Sprintf("Quarantines end in %v, and then a majority can grant locks.", noQuorum.RetryAfter.Round(time.Second))
 	}
 	if atRisk > 0 {
 		if worst == bad || v.Level == good {
@@ -234,7 +234,8 @@ func verdictOf(ready error, nodes []quorumlock.NodeStatus, leases []quorumlock.L
 	return v
 }
 
-// buckets reports whether the nodes are the buckets of a whole cluster: each name needs its own one alone.
+// buckets reports whether the nodes are the buckets of a whole cluster, of which each name needs one alone. No list has
+// so many nodes.
 func buckets(nodes []quorumlock.NodeStatus) bool {
 	return len(nodes) == 16 && strings.HasPrefix(nodes[0].Addr, "slot:{")
 }

@@ -100,9 +100,11 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 	thin, ending := held, held
 	thin.AtRisk, ending.AtRisk, ending.Remaining = true, true, 3*time.Second
 	none := &quorumlock.QuorumError{RetryAfter: 12 * time.Second}
-	buckets := make([]quorumlock.NodeStatus, 16) // of a whole cluster
+	buckets, starting := make([]quorumlock.NodeStatus, 16), make([]quorumlock.NodeStatus, 16) // of a whole cluster
 	for i := range buckets {
-		buckets[i] = quorumlock.NodeStatus{Addr: fmt.Sprintf("slot:{qlb%d}", i), Voting: i > 1}
+		starting[i] = quorumlock.NodeStatus{Addr: fmt.Sprintf("slot:{qlb%d}", i)}
+		buckets[i] = starting[i]
+		buckets[i].Voting = i > 1
 	}
 	for _, c := range []struct {
 		ready  error
@@ -121,6 +123,7 @@ func TestTheVerdictSaysWhetherLocksAreGranted(t *testing.T) {
 			bad, "No lock is granted or renewed. 1 of 3 nodes are usable; 2 are needed.", "1 lease is at risk here. Quarantines end in 12s, and then a majority can grant locks.",
 		}},
 		{nil, buckets, nil, verdict{bad, "Names in 2 buckets get no lock now. 14 of 16 are usable.", ""}},
+		{none, starting, nil, verdict{bad, "Names in 16 buckets get no lock now. 0 of 16 are usable.", "Quarantines end in 12s, and then a majority can grant locks."}},
 		{quorumlock.ErrClosed, []quorumlock.NodeStatus{votes}, nil, verdict{bad, "This Manager is closed.", "It holds nothing, and grants nothing."}},
 	} {
 		assert.Equal(t, c.want, verdictOf(c.ready, c.nodes, c.leases))
