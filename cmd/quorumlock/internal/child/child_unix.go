@@ -181,9 +181,10 @@ func (p *Process) Alive() bool {
 	for reaped := 1; reaped > 0; { // run no longer waits for orphans
 		reaped, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 	}
-	return slices.ContainsFunc(slices.AppendSeq([]int{p.group}, maps.Keys(p.below)), func(group int) bool {
-		return !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) && groupRuns(group)
+	left := slices.DeleteFunc(slices.AppendSeq([]int{p.group}, maps.Keys(p.below)), func(group int) bool {
+		return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
 	})
+	return len(left) > 0 && groupsRun(left)
 }
 
 // Close takes the terminal back. The command must have ended.

@@ -49,13 +49,13 @@ func processes() (all []proc) {
 	return all
 }
 
-// groupRuns reports whether a group has a process that is not a zombie. A zombie counts for kill(2) until its parent
-// waits for it, and the first process of a container often never does. A process whose first thread has ended looks
-// like a zombie, and has other threads.
-func groupRuns(group int) bool {
+// groupsRun reports whether one of these groups has a process that is not a zombie. A zombie counts for kill(2) until its
+// parent waits for it, and the first process of a container often never does. A process whose first thread has ended
+// looks like a zombie, and has other threads.
+func groupsRun(groups []int) bool {
 	all := processes()
 	return len(all) == 0 || slices.ContainsFunc(all, func(p proc) bool { // without /proc, kill(2) has found one
-		return p.group == group && p.state != 'X' && (p.state != 'Z' || p.threads > 1)
+		return slices.Contains(groups, p.group) && p.state != 'X' && (p.state != 'Z' || p.threads > 1)
 	})
 }
 

@@ -7,8 +7,8 @@ import "syscall"
 // dieWithParent does nothing: only Linux tells a process that its parent died.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// groupRuns returns true, as kill(2) has found a process in the group.
-func groupRuns(int) bool { return true }
+// groupsRun returns true, as kill(2) has found a process in one of the groups.
+func groupsRun([]int) bool { return true }
 
 // groupsBelow adds nothing: what is below is not known here.
 func groupsBelow(int, map[int]int) {}

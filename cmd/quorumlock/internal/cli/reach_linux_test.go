@@ -66,7 +66,7 @@ func TestTheVariablesOfANestedRunReplaceThoseOfTheOuter(t *testing.T) {
 	assert.Equal(t, []string{"0"}, got["QUORUMLOCK_SLOT"], "the outer run alone has one")
 }
 
-// fill writes to a pipe that nobody reads until it takes no more.
+// fill writes to a pipe without a reader until it takes no more.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), os.O_WRONLY|syscall.O_NONBLOCK, 0)
@@ -77,7 +77,7 @@ func fill(t *testing.T, pipe *os.File) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-// A note that nobody reads must not keep run from ending the command, nor end run.
+// A note that cannot be written must not keep run from ending the command, nor end run.
 func TestTheCommandIsEndedAlthoughStderrIsClosedOrStandsStill(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []bool{true, false} {
@@ -147,12 +147,13 @@ func TestASignalAtTheInstantOfTheGrantIsNotSwallowed(t *testing.T) {
 	s := redistest.Start(t, 1)[0]
 	p := &program{stderr: os.Stderr, connection: connection{options: []rueidis.ClientOption{{InitAddress: []string{s.Addr()}}}, prefix: "p:"}}
 	granted, ended := 0, 0
+	about := 4 * time.Millisecond // how long an acquisition takes here
 	for i := 0; granted < 20 || ended < 20; i++ {
 		signals := make(chan os.Signal, 1)
-		timer := time.AfterFunc(time.Duration(rand.IntN(8000))*time.Microsecond, func() { signals <- syscall.SIGTERM })
+		timer := time.AfterFunc(rand.N(2*about), func() { signals <- syscall.SIGTERM })
 		all, m, err := p.acquire(t.Context(), []string{"job"}, runOptions{ttl: 10 * time.Second, holder: "me"}, signals)
 		if err == nil {
-			granted++
+			granted, about = granted+1, about*9/10
 			select {
 			case <-signals:
 			case <-time.After(patience):
@@ -160,7 +161,7 @@ func TestASignalAtTheInstantOfTheGrantIsNotSwallowed(t *testing.T) {
 			}
 			require.NoError(t, all.Release(t.Context()))
 		} else {
-			ended++
+			ended, about = ended+1, about*10/9+time.Microsecond
 			require.Equal(t, exitSignalBase+int(syscall.SIGTERM), exitCode(err), "%v", err)
 		}
 		timer.Stop()
