@@ -15,15 +15,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Downgrade replaces an exclusive lease by a shared one of the same name, and no other writer gets
-// the name in between. l ends as released before the nodes are asked, so stop the work under it
-// first. The new lease has the same options and a larger token.
+// Downgrade replaces an exclusive lease by a shared one, and no writer gets the name in
+// between. l ends as released before the nodes are asked, so stop the work under it first. The
+// new lease has the same options and a larger token.
 //
-// It asks the nodes once. After an error the name is released: ErrNoQuorum (a *QuorumError) when
-// too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first (these alone if
-// before the call); ErrHeld joined with ErrLost when another holder has the name. It returns ErrLost
-// or ErrReleased when l has ended, and ErrInvalid for a shared lease, a permit or a nil ctx, which end
-// nothing.
+// It asks once, until work under l must stop. After an error the name is released: ErrNoQuorum (a
+// *QuorumError) when too few answered, joined with ctx.Err() and ctx's cause when ctx ended first
+// (these alone if before the call); ErrHeld joined with ErrLost when another holder has the name. It
+// returns ErrLost or ErrReleased when l has ended, and ErrInvalid for a shared lease, a permit or a
+// nil ctx, which end nothing.
 func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()

@@ -30,8 +30,7 @@ var (
 
 // Renew begins a round of renewal for the lease t, unless that has ended. terms replace the lock's terms if their TTL
 // differs; nil keeps these. With the same TTL, a running round serves as well. with runs under the lock's mutex before
-// the round.
-// The lease learns of a shorter TTL before a request with it is posted.
+// the round. The lease learns of a shorter TTL before a request with it is posted.
 func (l *Lock) Renew(t Tenant, terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
 	l.mu.Lock()
