@@ -159,3 +159,24 @@ func TestAMarkedNameIsLookedAtAgain(t *testing.T) {
 	assert.Contains(t, m.again, list(1)[0])
 	assert.LessOrEqual(t, m.again[list(1)[0]], now+m.rules.MarkEvery)
 }
+
+// Or a member that waits for names of a master that is down looks at no others.
+func TestAWaitForANameThatCannotBeLookedAtEnds(t *testing.T) {
+	m := New("b#2", Default(longTTL), rand.New(rand.NewPCG(1, 1)))
+	m.SetNames(0, list(8))
+	m.Presence(0, true)
+	now, asked := 2*time.Second, 0
+	for ; asked == 0; now += time.Second {
+		for _, c := range looksAtHeld(m, now) {
+			require.Equal(t, Ask, c.Kind)
+			asked++
+		}
+	}
+	left := m.Looked(now, nil, m.Tick(now, 2)...)
+	assert.Len(t, left, asked)
+	for _, c := range left {
+		assert.Equal(t, Leave, c.Kind)
+		assert.False(t, m.Waits(c.Name))
+	}
+	assert.Zero(t, m.Share())
+}

@@ -155,14 +155,19 @@ func (m *Member) plan(now time.Duration) {
 	m.due = min(m.due, due)
 }
 
-// Looked tells the member the answers about the names of Tick. A name without the answer of a majority has failed, and
-// waits for the next round; others are left out, and are looked at again. It is called after each Tick, even if that
-// returned no names.
+// Looked tells the member the answers about the names of Tick. A name without the answer of a majority has failed: the
+// next round looks at it again, and a wait for it ends. Others are left out, and are looked at again. It is called after
+// each Tick, even if that returned no names.
 func (m *Member) Looked(now time.Duration, looks []Look, failed ...string) (commands []Command) {
 	seen := make(map[string]bool, len(looks))
-	for _, name := range failed {
+	for _, name := range failed { // or they would be all that is looked at
 		seen[name] = true
-		delete(m.again, name) // or they would be all that is looked at
+		delete(m.again, name)
+		delete(m.seen, name) // its holder is not known any more
+		if j := m.jobs[name]; j != nil && j.state == Asking {
+			m.move(now, j, Ending)
+			commands = append(commands, Command{Kind: Leave, Name: name})
+		}
 	}
 	for _, l := range looks {
 		seen[l.Name] = true
