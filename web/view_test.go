@@ -146,6 +146,14 @@ func TestANameShowsWhoWaitsAndHowLong(t *testing.T) {
 	assert.NotNil(t, ofName("job", 0, &quorumlock.Status{}, nil, nil, "", at).Queue, "JSON for none is []")
 }
 
+// A reader that crashed may have left its keys on one node.
+func TestReadersOfAMinorityAreNoHolders(t *testing.T) {
+	left := &quorumlock.Status{Name: "job", Known: true, Votes: 1, Readers: 1}
+	assert.Equal(t, "no one", listRowOf(left, time.Now()).Holder)
+	left.Held = true
+	assert.Equal(t, "1 reader", listRowOf(left, time.Now()).Holder)
+}
+
 func TestAllPermitsAreCountedAndTheFirstHoldersHaveRows(t *testing.T) {
 	now := time.Now()
 	slots := make([]quorumlock.Status, 100)

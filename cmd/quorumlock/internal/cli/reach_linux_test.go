@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -168,5 +170,15 @@ func TestASignalAtTheInstantOfTheGrantIsNotSwallowed(t *testing.T) {
 		if m != nil {
 			closeManager(m)
 		}
+	}
+}
+
+// The library demands valid UTF-8, and a file may have any name.
+func TestTheDefaultLabelIsValidForAnyCommand(t *testing.T) {
+	for _, command := range []string{"b\xfccher.sh", strings.Repeat("\u00fc", 200), "\u00fc" + strings.Repeat("\u20ac", 100)} {
+		o := runOptions{ttl: 10 * time.Second}
+		require.NoError(t, o.complete("/bin/"+command))
+		assert.True(t, utf8.ValidString(o.holder), "%q", o.holder)
+		assert.LessOrEqual(t, len(o.holder), config.MaxLabelLen)
 	}
 }
