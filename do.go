@@ -49,7 +49,7 @@ func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context
 // Lead campaigns for the lease until ctx ends, and runs fn in each term, with a context that ends
 // with ctx or with the lease. When the lease is lost, Lead waits for fn to return, and campaigns
 // again. When fn returns while the lease is held, Lead releases the lease and returns fn's error,
-// as Do does.
+// as Do does; the next candidate then runs its fn.
 //
 // With Permits(n), up to n candidates lead at the same time, each in a slot of its own
 // (Lease.Slot), which may change after a loss. Shared is ErrInvalid.

@@ -1,4 +1,4 @@
-// Package quorumlock is a distributed lock manager on Redis. A majority of independent masters
+// Package quorumlock is a distributed lock manager on Redis. A majority of independent masters (nodes)
 // grants each lease (the Redlock algorithm). A background watchdog renews it, and reports a loss
 // before another client can get the lock. Every grant carries a fencing token.
 //
@@ -16,48 +16,47 @@
 //
 //   - [Manager.Acquire] waits for a lease, [Manager.TryAcquire] asks once, and [Manager.Do] runs a
 //     function under a lease. [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
-//   - [Manager.Lead] campaigns repeatedly. Package [election] elects the best
+//   - [Manager.Lead] runs a function whenever it leads. Package [election] elects the best
 //     healthy candidate; package [spread] runs a function for each of N names, spread over a group.
 //   - [Shared] makes a lease a read lock, and [Permits] makes it one permit of a semaphore.
 //   - [Manager.Inspect] shows who holds a name, [Manager.Observe] follows it, and [Manager.List] lists
 //     held names. Package [web] serves it as a page.
 //   - [Lease.Renew] extends a lease now. [Lease.Detach] hands it to another process.
-//   - [Lease.Wanted] says who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
+//   - [Lease.Wanted] reports who waits for a lease, [Manager.AskRelease] asks its holder to release it, and
 //     [Manager.Revoke] takes it away.
 //   - [NewCluster] spreads names over a Redis Cluster.
 //   - [Manager.Nodes] and [Manager.Ready] show the health of the nodes.
 //
-// Adapters for go-redis and others are separate modules.
-//
 // # What it promises
 //
-//   - Mutual exclusion: at most one exclusive lease for a name is valid, or only shared ones; and n
-//     permits. Conditions: All clients use the same independent nodes. Of the nodes that hold the
-//     lease, no more than its margin lose their data or have their clocks stepped forward. Clock
-//     rates differ by less than 1 %. Work stops when [Lease.Valid] is false or the context ends.
-//   - Fencing: an exclusive lease has a larger token than every lease that had ended when its attempt began
-//     (a waiter makes several). Pauses, lost packets and clock steps do not break that. A node that loses
-//     its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds and were
-//     not set back.
+//   - Mutual exclusion: at any instant, the valid leases of a name are one exclusive lease, or shared
+//     ones, or up to n permits. Conditions: All clients use the same independent nodes. Of the nodes that
+//     hold the lease, no more than its margin (below) lose their data or have their clocks
+//     stepped forward. Clock rates differ by less than 1 %. Work stops when [Lease.Valid] is false or the
+//     context ends.
+//   - Fencing: an exclusive lease has a larger token than every lease of its name that had ended when
+//     the attempt that won it was sent. Pauses, lost packets and clock steps do not break that. A node that
+//     loses its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds and
+//     were never set back.
 //   - Timely loss: [Lease.Lost] delivers its value, and the context ends, before another client
-//     can be granted the lease (same conditions), even if every node is silent. A stopped or
-//     suddenly overloaded process may learn it later; its next [Lease.Valid] is right.
-//   - No deadlock: the keys of a dead holder expire.
+//     can be granted the lease (same conditions), even if every node is silent. A stopped
+//     or overloaded process may learn it later; [Lease.Valid] is right even then.
+//   - Dead holders: their keys expire.
 //
-// With [WithRestartGuard], data lost by a restart, a flush or a failover that the guard sees does not count:
-// the node grants no locks until every lease that it may have forgotten has ended. [docs/safety.md] has the
+// With [WithRestartGuard], data lost in a restart, a flush or a failover that the guard sees breaks none of
+// this: the node grants no locks until every lease that it may have forgotten has ended. [docs/safety.md] has the
 // argument.
 //
 // # What it does not promise
 //
-// Unconditional mutual exclusion. No lease can give it: a holder that is stopped between its last check
-// and its write cannot know that its time has passed (Kleppmann).
-// Either the resource refuses a [Lease.Token] below the highest that it has seen, or the step must be safe
-// to repeat. [docs/fencing.md] shows how.
+// Unconditional mutual exclusion: a holder that is stopped between its last check and its write cannot
+// know that its time has passed (Kleppmann).
+// Either the resource refuses a [Lease.Token] below the highest that it has seen, or a late write must be
+// harmless. [docs/fencing.md] shows how.
 //
 // # The life of a lease
 //
-//	          missed round, or margin 0 of several nodes
+//	          renewal missed, or margin 0 (N > 1)
 //	 ┌──────┐ ────────────────────────▶ ┌─────────┐
 //	 │ held │                           │ at risk │
 //	 └──────┘ ◀──────────────────────── └─────────┘
@@ -68,27 +67,27 @@
 //	released         │ lost │               released
 //	                 └──────┘
 //
-// Lost and released are final. At the end of a lease, in this order: [Lease.Err] is set, the channels
+// A lost or released lease does not come back. At the end of a lease, in this order: [Lease.Err] is set, the channels
 // of Renewed, AtRisk and Wanted are closed, the context ends with Err as its cause, Done is closed,
-// Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the answers of
-// the nodes, which may turn Err into a loss.
+// Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the
+// answers of the nodes: if they show that the lease had been lost, Err becomes that loss.
 //
 // # When a lease ends
 //
 // A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
-// 50 ms, at most a fifth), counted from before the request that a majority confirmed. [Lease.Remaining]
+// 50 ms, at most a fifth of the TTL), counted from before the request that a majority confirmed. [Lease.Remaining]
 // counts down to the end. The Manager reports a loss up to 25 ms before, earlier on a busy machine.
 //
-// The watchdog renews after every third of the TTL. It repeats a round without a majority, with backoff.
-// A node that has lost the key gets it back while the lease is valid.
+// The watchdog renews when a third of the TTL has passed, and retries with backoff when no majority
+// confirms. While the lease is valid, it restores keys that nodes have lost.
 //
 // # Events and telemetry
 //
 // A lease has channels for its own events, and [Manager.Subscribe] delivers the events of all leases and
 // nodes. A slow reader delays no renewal, and misses no loss before Close.
 //
-// Calls make OpenTelemetry spans with the provider of the span in their context; [WithTracerProvider] and
-// [WithMeterProvider] set providers. Logs go to slog.Default() or the logger of [WithLogger].
+// Calls create OpenTelemetry spans with the provider of the span in their context; [WithTracerProvider] and
+// [WithMeterProvider] set providers. Logs go to slog.Default() or [WithLogger]'s.
 //
 // # Terminology
 //
@@ -104,12 +103,12 @@
 //
 // # Compatibility
 //
-// Until version 1.0 a minor version may change the API, and [CHANGELOG.md] says how. Clients of different
-// versions may use the same nodes while they speak the same version of the protocol. With
-// [WithRestartGuard], a client of another protocol version gets an error; without it, stop all clients first.
+// Until version 1.0 a minor version may change the API, and [CHANGELOG.md] says how. All clients of a node
+// must speak one version of the protocol. With [WithRestartGuard], others get errors; without it,
+// stop all clients before an upgrade of the protocol.
 //
-// Other Redlock clients on the same keys and this package exclude each other, but the restart guard does
-// not bind them.
+// This package and other Redlock clients on the same keys respect each other's locks, but the restart
+// guard does not bind those clients.
 //
 // [CHANGELOG.md]: https://github.com/quorumlock/quorumlock/blob/main/CHANGELOG.md
 // [docs/safety.md]: https://github.com/quorumlock/quorumlock/blob/main/docs/safety.md

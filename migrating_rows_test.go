@@ -19,7 +19,7 @@ import (
 var rowsOf = map[string]struct{ file, name string }{
 	"redsync": {"redsync", "Redsync"}, "bsm/redislock": {"redislock", "Redislock"}, "rueidislock": {"rueidislock", "Rueidislock"},
 	"client-go": {"clientgo", "ClientGo"}, "etcd": {"etcd", "Etcd"}, "Consul": {"consul", "Consul"},
-	"Redisson": {"java", "Redisson"}, "Curator": {"java", "Curator"},
+	"Redisson": {"java", "Redisson"},
 }
 
 // ofPackages are qualifiers that the page may leave out.

@@ -19,7 +19,7 @@ const migrating = "docs/migrating.md"
 var notOurs = map[string]bool{
 	"OnStartedLeading": true, "ReleaseOnCancel": true, "RunOrDie": true, // client-go
 	"Mutex": true, "IsOwner": true, "LockDelay": true, // etcd, Consul
-	"RLock": true, "InterProcessMutex": true, "InterProcessSemaphoreMutex": true, // Redisson, Curator
+	"RLock":             true,                                                                                             // Redisson
 	"Refresh":           true,                                                                                             // redislock
 	"AuthCredentialsFn": true, "AlwaysRESP2": true, "PING": true, "SET": true, "DEL": true, "SETNX": true, "EXPIRE": true, // rueidis, Redis
 	"MaxRetries": true, "CredentialsProvider": true, "CredentialsProviderContext": true, // go-redis

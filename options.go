@@ -181,8 +181,8 @@ func WithoutFencing() Option {
 }
 
 // WithNodeTimeout sets how long a node may take to answer before it counts as failed. Default a
-// tenth of the TTL within 20 … 500 ms, or within 2.5 round trips up to a second if the nodes are
-// farther away.
+// tenth of the TTL, at least 20 ms and at most 500 ms; for nodes farther away 2.5 round trips, at
+// most a second.
 //
 // It is at least 5 ms, and short enough for a round of renewal to fit into the TTL. Give it two
 // round trips or more: a connection carries one batch at a time, so a request may wait for the

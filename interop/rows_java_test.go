@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/election"
 )
 
-var _, _ = fromRedisson, fromCurator
+var _ = fromRedisson
 
 // fromRedisson has the right column of the table. The left one is Java.
 func fromRedisson(ctx context.Context, m *quorumlock.Manager, name, other string, n int, d time.Duration, fn func(context.Context, *quorumlock.Lease) error) error {
@@ -37,27 +36,4 @@ func fromRedisson(ctx context.Context, m *quorumlock.Manager, name, other string
 	}
 	_, revoked := m.Revoke(ctx, name, "stuck")
 	return errors.Join(err, permit.Release(ctx), revoked)
-}
-
-// fromCurator has the right column of the table. The left one is Java.
-func fromCurator(ctx context.Context, m *quorumlock.Manager, e *election.Elector, name, other, reason string, n int, fn func(context.Context, *quorumlock.Lease) error) error {
-	lease, err := m.Acquire(ctx, name)
-	if err != nil {
-		return err
-	}
-	select {
-	case risk := <-lease.AtRisk():
-		log.Print(risk)
-	case wanted := <-lease.Wanted():
-		log.Print(wanted.Waiters)
-	case lost := <-lease.Lost():
-		return errors.New(string(lost.Reason))
-	}
-	_, err = lease.Downgrade(ctx)
-	_, shared := m.Acquire(ctx, name, quorumlock.Shared())
-	_, permit := m.Acquire(ctx, name, quorumlock.Permits(n))
-	_, several := m.AcquireAll(ctx, []string{name, other})
-	err = errors.Join(err, shared, permit, several, m.DoAll(ctx, []string{name, other}, func(context.Context, *quorumlock.Leases) error { return nil }))
-	log.Print(e.IsLeader(), e.Leader())
-	return errors.Join(err, m.AskRelease(ctx, name, reason), m.Lead(ctx, name, fn))
 }

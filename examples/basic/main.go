@@ -20,7 +20,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // production: three, with WithRestartGuard
+	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // three in production
 	if err != nil {
 		return err
 	}
