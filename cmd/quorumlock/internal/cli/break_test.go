@@ -55,6 +55,22 @@ func TestReleaseBreaksALockThatWasRevokedOrDetached(t *testing.T) {
 	assert.Zero(t, keysLeft(servers))
 }
 
+func TestReleaseBreaksALockOnAMajority(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	l, err := open(t, addrs, quorumlock.WithTTL(time.Minute)).TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	servers[2].Kill()
+	o := dead(t, addrs, l.Owner())
+	assert.Zero(t, o.code)
+	assert.Equal(t, "deleted the keys of "+l.Owner()+" on 2 of 3 nodes\n", o.stdout)
+	assert.Regexp(t, `(?m)^quorumlock: `+addrs[2]+`: .*; its keys there end by themselves$`, o.stderr)
+	assert.Equal(t, exitConflict, dead(t, addrs, l.Owner()).code, "they are gone")
+	servers[1].Kill()
+	assert.Equal(t, exitNoQuorum, dead(t, addrs, l.Owner()).code)
+}
+
 func TestReleaseBreaksNoKeyOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1)[0]
