@@ -180,7 +180,7 @@ func sight(asked clock.Validity, reply *wire.Reply) quorum.Sight {
 	if value.Shared && reply.Register > 0 {
 		value.Token = reply.Register + 1
 	}
-	s := quorum.Sight{Held: true, Owner: value.Owner, Shared: value.Shared, Token: value.Token, Until: quorum.Never}
+	s := quorum.Sight{Held: true, Owner: value.Owner, Reused: value.Shared, Token: value.Token, Until: quorum.Never}
 	if reply.TTL >= 0 {
 		s.Until = asked.Add(reply.TTL)
 	}

@@ -21,7 +21,7 @@ func seen(text string) (s quorum.Sight, answered bool) {
 	case "-":
 		return s, true
 	}
-	s = quorum.Sight{Held: true, Owner: text[:1], Shared: text[:1] == "r", Until: clock.Validity(time.Minute)}
+	s = quorum.Sight{Held: true, Owner: text[:1], Reused: text[:1] == "r", Until: clock.Validity(time.Minute)}
 	_, _ = fmt.Sscanf(text[1:], "%d", &s.Token)
 	return s, true
 }

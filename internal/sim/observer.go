@@ -70,7 +70,7 @@ func (o *observer) look(node int, now time.Duration, s sighted) {
 	o.answered = o.answered.With(node)
 	o.owners[node] = s.owner
 	if s.owner != 0 {
-		o.sights[node] = quorum.Sight{Held: true, Owner: strconv.Itoa(int(s.owner)), Shared: s.owner == everybody, Token: s.shown, Until: clock.Validity(now + s.left)}
+		o.sights[node] = quorum.Sight{Held: true, Owner: strconv.Itoa(int(s.owner)), Reused: s.owner == everybody, Token: s.shown, Until: clock.Validity(now + s.left)}
 	}
 }
 
