@@ -348,6 +348,9 @@ func (c *call) obstacle(o queue.Obstacle) error {
 // failed; nil if no attempt was completed.
 func (c *call) endError(err error) error {
 	wait := c.campaign.Wait
+	if wait.Err() == nil && c.ctx.Err() != nil {
+		wait = c.ctx // it ends a moment before the wait, which follows it
+	}
 	switch {
 	case wait.Err() != nil && context.Cause(wait) == errWaitOver: //nolint:errorlint // this very value, not another call's error that wraps it
 		if err == nil {
