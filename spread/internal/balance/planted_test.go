@@ -177,6 +177,11 @@ func TestAWaitForANameThatCannotBeLookedAtEnds(t *testing.T) {
 	for _, c := range left {
 		assert.Equal(t, Leave, c.Kind)
 		assert.False(t, m.Waits(c.Name))
+		m.Ended(now, c.Name)
 	}
 	assert.Zero(t, m.Share())
+	for range 30 {
+		now += time.Second
+		assert.Empty(t, m.Looked(now, nil, m.Tick(now, 2)...), "who holds it is not known")
+	}
 }
