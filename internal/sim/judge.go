@@ -213,24 +213,14 @@ func (j *judge) yields(c *client) {
 
 // startsOver checks that no client loses its place in a run without faults. Where messages can overtake each other on a
 // connection, a key of the client's own earlier attempt can refuse it: from then on the client has another place, and
-// need not be the next. Nor has a reader missed its reservations if they were revoked with the leases of other readers.
+// need not be the next.
 func (j *judge) startsOver(c *client) {
-	if j.w.config.orderly && j.w.config.fifo && !revokedFor(j.w, c.ticket) {
+	if j.w.config.orderly && j.w.config.fifo {
 		j.violated("order", "client %d has missed its reservations for ticket %d, and starts over", c.id, c.ticket)
 	}
 	if c.ticket == j.next.ticket {
 		j.next = waiting{}
 	}
-}
-
-// revokedFor reports whether a revoked lock of readers waits for a ticket.
-func revokedFor(w *world, ticket uint32) bool {
-	for i := range w.p.Nodes {
-		if n := &w.nodes[i]; n.owner == everybody && n.form == revokedForm && n.set.find(ticket, true) >= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // inOrder checks that no other client gets the lock before the head of every queue, and that no reader gets it before a
