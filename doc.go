@@ -31,9 +31,9 @@
 //
 //   - Mutual exclusion: at any instant, the valid leases of a name are one exclusive lease, or shared
 //     ones, or up to n permits. Conditions: All clients use the same independent nodes. Of the nodes that
-//     hold the lease, no more than its margin (below) lose their data or have their clocks
-//     stepped forward. Clock rates differ by less than 1 %. Work stops when [Lease.Valid] is false or the
-//     context ends.
+//     hold the lease, no more than its margin (below) lose their data or have their clocks stepped
+//     forward. Clock rates differ by less than 1 %. Work stops when [Lease.Valid] is false or the context
+//     ends.
 //   - Fencing: an exclusive lease has a larger token than every lease of its name that had ended when
 //     the attempt that won it was sent. Pauses, lost packets and clock steps do not break that. A node that
 //     loses its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds and
@@ -44,15 +44,14 @@
 //   - Dead holders: their keys expire.
 //
 // With [WithRestartGuard], data lost in a restart, a flush or a failover that the guard sees breaks none of
-// this: the node grants no locks until every lease that it may have forgotten has ended. [docs/safety.md] has the
-// argument.
+// this: the node grants no locks until every lease that it may have forgotten has ended.
+// [docs/safety.md] has the argument.
 //
 // # What it does not promise
 //
 // Unconditional mutual exclusion: a holder that is stopped between its last check and its write cannot
-// know that its time has passed (Kleppmann).
-// Either the resource refuses a [Lease.Token] below the highest that it has seen, or a late write must be
-// harmless. [docs/fencing.md] shows how.
+// know that its time has passed (Kleppmann). Either the resource refuses a [Lease.Token] below the highest
+// that it has seen, or a late write must be harmless. [docs/fencing.md] shows how.
 //
 // # The life of a lease
 //
@@ -67,16 +66,17 @@
 //	released         │ lost │               released
 //	                 └──────┘
 //
-// A lost or released lease does not come back. At the end of a lease, in this order: [Lease.Err] is set, the channels
-// of Renewed, AtRisk and Wanted are closed, the context ends with Err as its cause, Done is closed,
-// Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the
-// answers of the nodes: if they show that the lease had been lost, Err becomes that loss.
+// A lost or released lease does not come back. At the end of a lease, in this order: [Lease.Err] is set,
+// the channels of Renewed, AtRisk and Wanted are closed, the context ends with Err as its cause, Done is
+// closed, Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the answers
+// of the nodes: if they show that the lease had been lost, Err becomes that loss.
 //
 // # When a lease ends
 //
 // A lease is valid for its TTL, less 1 % and 2 ms for clock drift, less a safety margin of 2 % (at least
-// 50 ms, at most a fifth of the TTL), counted from before the request that a majority confirmed. [Lease.Remaining]
-// counts down to the end. The Manager reports a loss up to 25 ms before, earlier on a busy machine.
+// 50 ms, at most a fifth of the TTL), counted from before the request that a majority confirmed.
+// [Lease.Remaining] counts down to the end. The Manager reports a loss up to 25 ms before, earlier on a
+// busy machine.
 //
 // The watchdog renews when a third of the TTL has passed, and retries with backoff when no majority
 // confirms. While the lease is valid, it restores keys that nodes have lost.

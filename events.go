@@ -43,8 +43,8 @@ type Renewed struct {
 
 // AtRisk is sent when a round of renewal has missed its majority, and when the margin has
 // fallen to 0: start nothing irreversible, unless the resource checks the token. The lease is still
-// valid. A Renewed with a margin above 0 means that it is safe again; with a single node, which never has a margin, any
-// Renewed does. (Chubby calls this jeopardy.)
+// valid. A Renewed with a margin above 0 means that it is safe again; with a single node, which
+// never has a margin, any Renewed does. (Chubby calls this jeopardy.)
 type AtRisk struct {
 	Name      string
 	Token     int64
