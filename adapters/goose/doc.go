@@ -11,6 +11,10 @@
 // than one database under one name. A provider that your own code calls needs no Locker either:
 // Manager.Do around Provider.Up does the same.
 //
+// goose makes its version table before it takes the lock. On MySQL and MariaDB, processes that are the
+// first on an empty database may fail with "missing zero version migration": call
+// Provider.GetDBVersion once before, or start them again.
+//
 // A process that is stopped for longer than its lease may still send a statement afterwards, as
 // with any lease. On MySQL and MariaDB, a statement that runs when the lease is lost continues on
 // the server, and DDL is not rolled back. A migration that must not run twice has a statement that
