@@ -154,7 +154,7 @@ func (s *Script) Run(o *Operation, wall time.Duration) (Outcome, []Message, *Vio
 		if owner == 0 {
 			owner = everybody
 		}
-		if n.owner != owner || n.reserved {
+		if !canMark(n, owner, wall) {
 			return Outcome{Answer: notDone.String()}, nil, nil
 		} else if micros(wall) > o.NotAfter {
 			return Outcome{Answer: late.String()}, nil, nil

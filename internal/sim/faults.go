@@ -327,7 +327,7 @@ func markLock(w *world, n *node, e *event) {
 		return
 	}
 	wall := n.clock.read(w.now)
-	if n.expire(wall); n.down || w.now > e.issued+w.operator.timeout || n.owner != e.owner || n.reserved {
+	if n.expire(wall); n.down || w.now > e.issued+w.operator.timeout || !canMark(n, e.owner, wall) {
 		return
 	}
 	w.stats[Marks]++
@@ -341,6 +341,11 @@ func markLock(w *world, n *node, e *event) {
 	if w.operator.owner == e.owner {
 		w.operator.marked(int(n.id), w.now, left, already)
 	}
+}
+
+// canMark reports whether the lock is the owner's. One of readers that only waits for them is not theirs.
+func canMark(n *node, owner uint32, wall time.Duration) bool {
+	return n.owner == owner && !n.reserved && (!shared(n) || n.set.reads(wall))
 }
 
 // revokeLock marks the lock, which lives on for a while.

@@ -235,7 +235,7 @@ func (r *Request) Needs() Need {
 // needOf returns when an operation on a lock that is not a slot needs the companions.
 func needOf(operation string) Need {
 	switch operation {
-	case "guard", "list", "announce", "scan", "forget", "mark", "back":
+	case "guard", "list", "announce", "scan", "forget", "back":
 		return Never
 	case "acquire", "release", "extend":
 		return Perhaps

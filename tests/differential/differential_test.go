@@ -136,6 +136,9 @@ func (s *step) aim(keys sim.State, lot sim.LotState) {
 		}
 		return
 	}
+	if s.Name == "revoke" && lot.Form == "readers" {
+		s.Owner = 0 // all of them
+	}
 	if lot.Owner == 0 || lot.Form == "reserved" {
 		return
 	}

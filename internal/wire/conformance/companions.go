@@ -78,7 +78,7 @@ func needsNoCompanions(r *rig) {
 	leanOurs(r, 5)
 	r.bare = true
 	for _, o := range []op{
-		ask(r, alice, note), back(r, alice, bob), r.forget(8), {r.marker, r.guard("", 0, "", "").args}, {r.server.Prefix, []string{"scan", "0", "*", "10"}},
+		back(r, alice, bob), r.forget(8), {r.marker, r.guard("", 0, "", "").args}, {r.server.Prefix, []string{"scan", "0", "*", "10"}},
 	} {
 		assert.NotEqual(r, Declined, r.one(o), "%v", o.args)
 	}

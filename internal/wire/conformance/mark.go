@@ -20,6 +20,7 @@ var markCases = []testCase{
 	{"extend says how many wait, to clients that know this answer", tellsWhoWaits},
 	{"a full server revokes", revokesOnAFullServer},
 	{"readers are asked and revoked together", marksReaders},
+	{"a lock that only waits for readers is not theirs yet, and a revocation costs them no place", marksNoExpectedReaders},
 	{"a node reads marks, and the answers to a renewal of marked locks", readsMarks},
 }
 
@@ -254,4 +255,17 @@ func marksReaders(r *rig) {
 		assert.Equal(r, int64(-1), r.one(quit(r, bob)))
 		assert.True(r, r.value().Revoked, "another one, of which this node has lost the entry, may still be at work")
 	})
+}
+
+func marksNoExpectedReaders(r *rig) {
+	r.one(share(r, alice))
+	ages(r, alice, -1)
+	r.admin("ZADD", wire.ReadersKey(r.lock), micros(r.micros()/1000+60_000), name(1)+" w ")
+	marks := map[string]op{"ask": ask(r, wire.Nobody, note), "revoke": revoke(r, wire.Nobody, "60000", note)}
+	for what, o := range marks {
+		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "%s before one has come", what) })
+	}
+	r.one(share(r, bob))
+	assert.EqualValues(r, 1, r.one(marks["ask"]).([]any)[0])
+	assert.EqualValues(r, 1, r.one(marks["revoke"]).([]any)[0])
 }

@@ -20,7 +20,7 @@
 --          this is the only node; 'w' if it knows the answers of extend about who wants a lock;
 --          'k' if the call has the companions. Without them it runs acquire, release and extend
 --          of a lock that is no slot, unless they turn out to need a companion; and what needs
---          none: mark and back of such a lock, and what concerns no lock;
+--          none: back of such a lock, and what concerns no lock;
 --          'c' if the node is a slot of a cluster: a channel is of its slot then, because a
 --          PUBLISH goes to each server of the cluster
 -- ARGV[7…] each operation: its name, and its arguments, as the other files list them

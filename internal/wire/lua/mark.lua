@@ -5,7 +5,7 @@
 --     {1, left}  marked, {2, left} it was revoked already, and kind 'd' has not marked it; left is how
 --                long the lock had to live, ms (-1: no end)
 --     0     not_after has passed
---     -1    missing, or another's
+--     -1    missing, another's, or readers are only expected: see reserved in shared.lua
 -- drop     owner                   deletes a detached lock: as release
 -- back     owner from              gives a lock that owner has resumed back to those who have the handle of
 --          `from`, for as long as it still lives: 1, or -1 where it is not the owner's
@@ -15,7 +15,7 @@
 -- for is 'owner a …'; byte 255 and the note follow the rest of its value. One that was revoked is
 -- 'x owner …', and one that was detached 'd owner …': they begin like another owner's, so whatever
 -- the holder has sent neither prolongs nor restores them, also by a script of an older client. The
--- file reads and writes the lock.
+-- file reads and writes the lock, and reads the set of its readers.
 
 function f.note(lock)
   return string.match(call('GETRANGE', lock, '0', '1023'), '\255(.*)$') or ''
@@ -28,7 +28,8 @@ function f.mark(lock, owner, kind, duration, not_after, note)
   shown = shown or held
   local ours = string.sub(shown, 1, 33) == owner and string.sub(shown, 33) ~= ' w ' and left ~= -2
   if form == 's' or not string.find(owner, '[^0 ]') then -- of readers
-    ours = ours and (readers(held) or shared().revoked(held))
+    local taken = readers(held) and not shared().reserved(lock, held, owner)
+    ours = ours and (taken or shared().revoked(held))
   end
   if not ours then
     return -1
