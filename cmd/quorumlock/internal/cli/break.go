@@ -71,7 +71,7 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 	}
 	if nodes := len(p.connection.options); nodes-len(problems) > nodes/2 { // the name is free all the same
 		for _, err := range problems {
-			p.note("%v; its keys there end by themselves", err)
+			p.note("%v; keys left there are too few to hold the lock", err)
 		}
 		problems = nil
 	}

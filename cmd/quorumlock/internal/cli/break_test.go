@@ -65,7 +65,7 @@ func TestReleaseBreaksALockOnAMajority(t *testing.T) {
 	o := dead(t, addrs, l.Owner())
 	assert.Zero(t, o.code)
 	assert.Equal(t, "deleted the keys of "+l.Owner()+" on 2 of 3 nodes\n", o.stdout)
-	assert.Regexp(t, `(?m)^quorumlock: `+addrs[2]+`: .*; its keys there end by themselves$`, o.stderr)
+	assert.Regexp(t, `(?m)^quorumlock: `+addrs[2]+`: .*; keys left there are too few to hold the lock$`, o.stderr)
 	assert.Equal(t, exitConflict, dead(t, addrs, l.Owner()).code, "they are gone")
 	servers[1].Kill()
 	assert.Equal(t, exitNoQuorum, dead(t, addrs, l.Owner()).code)
