@@ -138,8 +138,9 @@ func (r *race) handle(h happening) {
 		}
 	case ended:
 		r.claims[c.which], r.wants[c.which] = nil, nil
+		over, err := r.outcome(c)
 		c.cancel()
-		if over, err := r.outcome(c); over {
+		if over {
 			r.finish(err)
 			return
 		}
@@ -148,7 +149,8 @@ func (r *race) handle(h happening) {
 	r.step(h.event, h.claim)
 }
 
-// outcome reports whether the return of a call ends Run, and with which error.
+// outcome reports whether the return of a call ends Run, and with which error. The context of a call that the candidate
+// has left has ended.
 func (r *race) outcome(c *claim) (over bool, err error) {
 	lost := errors.Is(c.err, quorumlock.ErrLost)
 	switch {

@@ -390,6 +390,51 @@ func TestCloseEndsAnElectionWithPreferences(t *testing.T) {
 	})
 }
 
+// Close of its Manager ends Run in each state of a follower.
+func TestCloseEndsTheRunOfAFollower(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		leader := contend(t, c, "leader", 1, nil, nil)
+		time.Sleep(time.Second)
+		require.True(t, leader.IsLeader())
+		managers, done := [2]*quorumlock.Manager{}, make(chan error, 2)
+		for i := range managers { // the first has leader/next, the second waits for it
+			managers[i] = managerFor(t, c, fmt.Sprint("follower-", i))
+			e := election.New(managers[i], election.Config{Name: "leader", TTL: ttl, Preference: func() int { return 1 }, Lead: func(context.Context, *quorumlock.Lease) error {
+				return errors.New("leads")
+			}})
+			go func() { done <- e.Run(background) }()
+			time.Sleep(time.Second)
+		}
+		for _, m := range []*quorumlock.Manager{managers[1], managers[0]} {
+			began := time.Now()
+			require.NoError(t, m.Close(background))
+			require.ErrorIs(t, <-done, quorumlock.ErrClosed)
+			assert.Less(t, time.Since(began), time.Second)
+		}
+		assert.True(t, leader.IsLeader())
+	})
+}
+
+// An error of a call that the candidate has not left ends Run, as it ends Lead.
+func TestAnErrorOfACallEndsAnElectionWithPreferences(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := managerFor(t, c, "m", quorumlock.WithRestartGuard(2*ttl))
+		elects := func(ttl time.Duration, o quorumlock.AcquireOption) error {
+			return election.New(m, election.Config{
+				Name: "leader", TTL: ttl, Preference: func() int { return 1 }, Acquire: []quorumlock.AcquireOption{o},
+				Lead: func(context.Context, *quorumlock.Lease) error { return nil },
+			}).Run(background)
+		}
+		require.NoError(t, elects(ttl, quorumlock.WithWait(time.Minute)), "it leads")
+		require.ErrorIs(t, elects(2*ttl+time.Second, quorumlock.WithWait(time.Minute)), quorumlock.ErrInvalid, "longer than the guard")
+		require.ErrorIs(t, elects(ttl, quorumlock.WithHolder(strings.Repeat("h", 300))), quorumlock.ErrInvalid)
+		acquire(t, m, "leader")
+		began := time.Now()
+		require.ErrorIs(t, elects(ttl, quorumlock.WithWait(time.Minute)), quorumlock.ErrHeld)
+		assert.InDelta(t, time.Minute, time.Since(began), float64(ttl))
+	})
+}
+
 // When Lead returns by itself, Run ends as without a preference.
 func TestLeadThatReturnsEndsAnElectionWithPreferences(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
