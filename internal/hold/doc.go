@@ -20,7 +20,7 @@
 // the nodes deliver the answers.
 //
 // Mutexes, in the order in which they are taken: the ensemble's Steps, a Lock, then the registry of
-// Locks or the schedule. No code of a user runs under them. A Tenant is called with the mutex of
+// Locks, the schedule or allPosted. No code of a user runs under them. A Tenant is called with the mutex of
 // its Lock held, a Queue without.
 //
 // This package does not decide who gets a lock next: package queue does.

@@ -123,11 +123,11 @@ func detached(reply *wire.Reply) error {
 }
 
 // DeleteKeys deletes the keys that the Ending e has left, because no other lease has taken them over. Nodes may already
-// keep them for another process, or may do so when a request arrives late.
+// keep them for another process, or may do so when a request arrives late. No minimum hold keeps the name.
 func (l *Lock) DeleteKeys(e Ending) {
 	l.mu.Lock()
 	value := l.value
-	l.is.keys = Deleted
+	l.is.keys = Unseen
 	l.mu.Unlock()
 	if nodes := l.of.ensemble; e.Keep > 0 {
 		_, now := l.of.clock.Both()

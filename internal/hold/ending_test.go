@@ -42,6 +42,15 @@ var endings = []struct {
 		is: "Released, Deleted", learns: "Released+Asking Settled", sent: "extend 1m0s", later: "release",
 	},
 	{
+		way: "Release under WithMinHold while a renewal is on its way to the queues", change: minHold,
+		end: func(p process, l *Lock, first *lease) {
+			post := p.renewing(l)
+			released(p, l, first)
+			post()
+		},
+		is: "Released, Deleted", learns: "Released+Asking Settled", sent: "extend 1m0s, extend 1h0m0s, extend 1h0m0s, extend 1m0s", later: "release",
+	},
+	{
 		way: "Release, and the queue of the process frees the lock for its next caller", change: queued, end: released,
 		is: "Released, Deleted", learns: "Released+Asking Settled", sent: "leave",
 	},
@@ -83,24 +92,24 @@ var endings = []struct {
 		is: "Released, Deleted", learns: "Released+Asking Settled", sent: "release",
 	},
 	{
-		way: "Downgrade that the nodes refuse",
+		way: "Downgrade that the nodes refuse", change: minHold,
 		end: func(p process, l *Lock, first *lease) {
 			ends(Ending{What: Released, Keys: Left})(p, l, first)
 			l.DeleteKeys(Ending{Keys: Left})
 		},
-		is: "Released, Deleted", learns: "Released", sent: "release",
+		is: "Released, Unseen", learns: "Released", sent: "release",
 	},
 	{
 		way: "Detach", end: ends(Ending{What: Released | Detached, Keys: Left, Keep: 2 * time.Minute}),
 		is: "Released+Detached, Left", learns: "Released+Detached", sent: "mark d 2m0s, release",
 	},
 	{
-		way: "Detach that too few nodes confirm",
+		way: "Detach that too few nodes confirm", change: minHold,
 		end: func(p process, l *Lock, first *lease) {
 			ends(Ending{What: Released | Detached, Keys: Left, Keep: 2 * time.Minute})(p, l, first)
 			l.DeleteKeys(Ending{Keys: Left, Keep: 2 * time.Minute})
 		},
-		is: "Released+Detached, Deleted", learns: "Released+Detached", sent: "mark d 2m0s, release, drop, release",
+		is: "Released+Detached, Unseen", learns: "Released+Detached", sent: "mark d 2m0s, release, drop, release",
 	},
 	{
 		way: "loss by the clock, or at the maximum hold", change: func(g *Grant) { g.Terms.MaxHold = time.Millisecond },
@@ -169,6 +178,24 @@ var endings = []struct {
 	},
 }
 
+// renewing builds one request that renews the lock and another one. post posts it.
+func (p process) renewing(l *Lock) (post func()) {
+	other := &Lock{of: l.of, key: l.key + " 2", value: l.value, machine: l.machine, is: flags{over: true}}
+	other.terms.Store(l.Terms())
+	other.mu.Lock()
+	var posted sync.WaitGroup
+	posted.Go(func() { p.extend([]*Lock{l, other}, quorum.All(1)) })
+	for built := false; !built; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		built = l.is.unposted > 0
+		l.mu.Unlock()
+	}
+	return func() {
+		other.mu.Unlock()
+		posted.Wait()
+	}
+}
+
 func minHold(g *Grant) { g.Terms.MinHold = time.Minute }
 func queued(g *Grant)  { g.Queue = &queue{next: wire.TicketUpdate{Ticket: "t", EnqueuedAt: "1"}} }
 func shared(g *Grant)  { g.Entry.Shared = true }
@@ -230,6 +257,36 @@ func TestEachWayOfEndingALeaseIsAnEndingAndSendsTheseRequests(t *testing.T) {
 			assert.Equal(t, c.later, log.until(t, p, l))
 		})
 	}
+}
+
+// The node runs the last one last. A renewal with the TTL from before would shorten the keys that count for longer.
+func TestAChangeOfTheTTLWaitsForARenewalOnItsWayToTheQueues(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	var log operations
+	proxy := redistest.NewProxy(t, server.Addr())
+	proxy.DelayCommand(log.record, 0)
+	p := runningOn(t, proxy.Addr())
+	l, first := p.open(t, p.grant(&config.Terms{
+		Terms: quorum.Terms{Nodes: 1, TTL: time.Hour, Timeout: 10 * time.Second}, KeyTTL: "3600000", Manual: true,
+	}))
+	longer := *l.Terms()
+	longer.TTL, longer.KeyTTL = 2*longer.TTL, "7200000"
+	post := p.renewing(l)
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		l.Renew(first, &longer, nil)
+	}()
+	waits := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.is.awaited
+	}
+	require.Eventually(t, func() bool { return waits() || l.Terms().TTL == longer.TTL }, 10*time.Second, time.Millisecond)
+	post()
+	<-changed
+	assert.Equal(t, "extend 1h0m0s, extend 1h0m0s, extend 2h0m0s", log.until(t, p, l))
+	assert.False(t, waits())
 }
 
 func (w What) words() string {

@@ -30,7 +30,8 @@ type Keys uint8
 const (
 	// Deleted means that the keys are deleted, at the end of the minimum hold if there is one.
 	Deleted Keys = iota
-	// Unseen means that the keys are deleted at once: no caller has seen the lease, so no minimum hold keeps the name.
+	// Unseen means that the keys are deleted at once, and no minimum hold keeps the name: no caller has seen the lease, or
+	// the one that was to follow it has failed.
 	Unseen
 	// Delayed means that the keys stay for the safety margin and the lock delay, so that work under the lease can stop.
 	// Then the watchdog deletes them.

@@ -66,6 +66,8 @@ type flags struct {
 	keys      Keys       // the same
 	over      bool       // it was lost or released
 	shared    bool       // its lease is shared
+	awaited   bool       // a change of the TTL waits until unposted is 0
+	unposted  uint16     // renewals and heals that were built and are not posted yet
 }
 
 // Key returns the key of the lock on the nodes.

@@ -27,6 +27,7 @@ type Locks struct {
 	schedule   schedule[*Lock]
 	registry   registry
 	lag        atomic.Int64 // the expected delay, which each step of a lock uses
+	allPosted  sync.Cond    // a lock that is awaited has posted all that was built; its own mutex is taken after a Lock's
 	// ended means that Close has begun, and no further lock is opened. Written with the mutex of Steps held: either
 	// End ends a new lock, or its Open sees ended.
 	ended atomic.Bool

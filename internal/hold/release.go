@@ -23,10 +23,8 @@ func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
 	r.was = l.unsettled()
 	r.votes = l.machine.Release(r.was.ended)
 	l.mu.Unlock()
-	req, keep := l.keepRequest()
-	if r.keep = keep; req == nil {
-		req = l.releaseRequest(update)
-	}
+	var req *wire.Request
+	req, r.keep = l.lastRequest(update)
 	r.Ask(l.of.ensemble, req, r)
 	return &r.Answers
 }
@@ -96,6 +94,14 @@ func (r *Return) End() {
 	r.lock.settle(r.was, e)
 }
 
+// lastRequest returns the request of a lock that has ended: keepRequest, or else the release.
+func (l *Lock) lastRequest(update wire.TicketUpdate) (last *wire.Request, keep time.Duration) {
+	if last, keep = l.keepRequest(); last == nil {
+		last = l.releaseRequest(update)
+	}
+	return last, keep
+}
+
 // keepRequest returns a request that keeps the keys of a released lock until its lease reaches the minimum hold, and
 // how long that takes. It returns nil when the lease is that old, or was lost.
 func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
@@ -106,7 +112,7 @@ func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
 	defer l.mu.Unlock()
 	_, now := l.of.clock.Both()
 	left = l.tenancy.granted.Add(l.Terms().MinHold).Sub(l.of.clock.Now())
-	if left <= 0 || l.is.keys == Unseen || l.machine.State() != quorum.StateReleased {
+	if left <= 0 || l.is.keys == Unseen || l.is.keys == Left || l.machine.State() != quorum.StateReleased {
 		return nil, 0
 	}
 	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest

@@ -34,11 +34,15 @@ var (
 func (l *Lock) Renew(t Tenant, terms *config.Terms, with func()) {
 	in := quorum.Input{Kind: quorum.InputBegin}
 	l.mu.Lock()
+	other := func() bool { return terms != nil && terms.TTL != l.Terms().TTL }
+	for l.is.unposted > 0 && l.bears(t) && other() { // a request that asks for another TTL must not run after the new one
+		l.awaitPosted()
+	}
 	if !l.bears(t) { // the next lease keeps its own TTL
 		l.mu.Unlock()
 		return
 	}
-	if terms != nil && terms.TTL != l.Terms().TTL {
+	if other() {
 		in.Terms, l.retry = &terms.Terms, nil
 		l.terms.Store(terms)
 	}
@@ -62,13 +66,49 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 			l.mu.Lock()
 			asked, t := l.asks(r, j), l.machine.Terms()
 			l.entry().Extend(renewals, asked.KeyTTL)
+			l.is.unposted++
 			l.mu.Unlock()
 			// A renewal that runs late still prolongs the lease, until the next round. This process may itself be late,
 			// with requests that are ahead of this one.
 			renewals.Expires = max(renewals.Expires, steady.Add(max(t.Timeout, t.TTL/4)+min(late, t.TTL/4)))
 		}
 		s.ensemble.PostTo(nodes, renewals, r)
+		for _, l := range locks {
+			if !l.posted() {
+				continue
+			}
+			// The lock was released in between, and the request that keeps its keys may be ahead of the renewal in the
+			// queues. So another one follows. A release needs none: behind it the renewal finds no key.
+			if keep, _ := l.keepRequest(); keep != nil {
+				s.ensemble.PostTo(nodes, keep, ensemble.Nobody{})
+			}
+		}
 	}
+}
+
+// awaitPosted waits until the renewals and heals that were built are posted, or until another lock has none left. l.mu is
+// held, but not during the wait.
+func (l *Lock) awaitPosted() {
+	l.is.awaited = true
+	allPosted := &l.of.allPosted
+	allPosted.L.Lock()
+	l.mu.Unlock()
+	allPosted.Wait()
+	allPosted.L.Unlock()
+	l.mu.Lock()
+}
+
+// posted records that a renewal or heal was posted, and reports whether the lock has ended.
+func (l *Lock) posted() (over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.is.unposted--; l.is.unposted == 0 && l.is.awaited {
+		l.is.awaited = false
+		l.of.allPosted.L.Lock()
+		l.of.allPosted.Broadcast()
+		l.of.allPosted.L.Unlock()
+	}
+	return l.is.over
 }
 
 // healing lists, by node, the locks whose keys must be created again.
@@ -104,10 +144,11 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	}
 	s.ensemble.Post(i, req, r)
 	for _, l := range locks {
-		if l.Over() {
+		if l.posted() {
 			// The lock has ended in between, and its release may be ahead of the heal in the
 			// queue. So another release follows the heal.
-			s.ensemble.Post(i, l.releaseRequest(wire.TicketUpdate{}), ensemble.Nobody{})
+			last, _ := l.lastRequest(wire.TicketUpdate{})
+			s.ensemble.Post(i, last, ensemble.Nobody{})
 		}
 	}
 }
@@ -116,6 +157,7 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 func (l *Lock) heal(i int, req *wire.Request, r *round, j int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.is.unposted++
 	began, steady := r.began, r.steady
 	// A heal that arrives after the lock has ended must not lock. So it is void after the node
 	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake

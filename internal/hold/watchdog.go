@@ -30,7 +30,7 @@ func NewWatchdog(c *Config) *Watchdog {
 	return &Watchdog{
 		Locks: &Locks{
 			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, calls: c.Calls, unreleased: unreleased{ensemble: c.Ensemble},
-			schedule: newSchedule[*Lock](clock.Now),
+			schedule: newSchedule[*Lock](clock.Now), allPosted: sync.Cond{L: &sync.Mutex{}},
 		},
 		halt: make(chan struct{}), halted: make(chan struct{}),
 	}
