@@ -14,8 +14,8 @@ import (
 // ErrClosed.
 //
 // Do returns fn's error. If the lease did not last until fn returned, that error is joined with
-// ErrLost (a *LostError); and with ErrClosed if Close began before fn returned. A release that no
-// majority confirmed is only logged, because the work was done under the lease.
+// ErrLost (a *LostError); and with ErrClosed if Close began before fn returned, unless fn detached the
+// lease. A release that no majority confirmed is only logged, because the work was done under the lease.
 //
 // errors.Is of Do's error with an error of this package is about Do's own lease: after ErrHeld and
 // ErrNoQuorum, fn did not run. If fn returns such an error of another call, Do returns it as a
@@ -76,8 +76,8 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 			return ledUntil(ctx, name, err)
 		case lost == nil:
 			return ofFunction(err)
-		case m.life.ending(): // Close ended the term, and the next Acquire returns ErrClosed
-			continue
+		case errors.Is(lost, ErrClosed):
+			return joinCause(lost, err)
 		case err != nil && !errors.Is(err, lost) && !errors.Is(err, context.Canceled): // that would repeat the loss, which is logged
 			m.reporter.Warn("the function of Lead failed after the loss of its lease; Lead waits for the next one", "name", name, "token", l.Token(), "owner", l.Owner(), "error", err)
 		}
@@ -166,7 +166,9 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 		err := t.Release(context.WithoutCancel(ctx))
 		switch {
 		case errors.Is(err, ErrLost):
-			lost = err
+			if lost = err; closed {
+				lost = errs.Join(err, ErrClosed)
+			}
 		case errors.Is(err, ErrDetached): // by fn
 		case closed:
 			lost = ErrClosed // Close has ended its context, and perhaps its lease

@@ -88,8 +88,22 @@ func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil { // AfterFunc ends it in a goroutine
 		end()
 	}
-	return past, func() {
+	return after{past, ctx}, func() {
 		stop()
 		cancel(nil)
 	}
+}
+
+// after is a context that another one has ended.
+type after struct {
+	context.Context
+	first context.Context
+}
+
+// Err returns the other one's error.
+func (a after) Err() error {
+	if err := a.Context.Err(); err == nil || a.first.Err() == nil {
+		return err
+	}
+	return a.first.Err()
 }

@@ -108,9 +108,10 @@ type acquireSpan struct {
 }
 
 func (t *telemetry) startAcquire(ctx context.Context, name string, mode otel.Mode, wait bool) *acquireSpan {
+	label := t.meters.Label(name, mode) // before the span starts: a user's function may panic
 	s := t.start(ctx, "quorumlock.acquire", mode, otel.AttrName.String(name))
 	if s != nil {
-		s.label, s.once = t.meters.Label(name, mode), !wait
+		s.label, s.once = label, !wait
 	}
 	return s
 }
@@ -257,11 +258,11 @@ func (s *acquireSpan) child(part *acquireSpan, name string, once bool) *acquireS
 }
 
 // parts returns the telemetry of names that a call asks for together: they have no spans of their own.
-func (s *acquireSpan) parts(names []string) []*acquireSpan {
-	all := make([]*acquireSpan, len(names))
-	for i, name := range names {
+func (s *acquireSpan) parts(labels []otel.Label) []*acquireSpan {
+	all := make([]*acquireSpan, len(labels))
+	for i, label := range labels {
 		if s != nil {
-			all[i] = &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: s.t.meters.Label(name, otel.Exclusive), once: true, began: s.began}
+			all[i] = &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: label, once: true, began: s.began}
 		}
 	}
 	return all

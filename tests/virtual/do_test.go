@@ -259,6 +259,42 @@ func TestCloseWaitsForAFunctionWhoseLeaseIsRenewed(t *testing.T) {
 	}
 }
 
+// The function's own error is not lost when Close ends its context, nor is the loss of its lease after that.
+func TestDoAndLeadJoinWhatAFunctionReturnsWhileCloseWaits(t *testing.T) {
+	errWork := errors.New("row 17 not written")
+	for _, lose := range []bool{false, true} {
+		for name, call := range map[string]func(*quorumlock.Manager, func(context.Context, *quorumlock.Lease) error) error{
+			"Do": func(m *quorumlock.Manager, fn func(context.Context, *quorumlock.Lease) error) error {
+				return m.Do(background, "job", fn)
+			},
+			"Lead": func(m *quorumlock.Manager, fn func(context.Context, *quorumlock.Lease) error) error {
+				return m.Lead(background, "job", fn)
+			},
+		} {
+			t.Run(fmt.Sprintf("%s, loss %t", name, lose), func(t *testing.T) {
+				run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+					m := manager(t, c)
+					done := make(chan error, 1)
+					go func() {
+						done <- call(m, func(ctx context.Context, l *quorumlock.Lease) error {
+							if <-ctx.Done(); lose {
+								c.ForceLost(t, l)
+							}
+							return errWork
+						})
+					}()
+					time.Sleep(time.Second)
+					require.NoError(t, m.Close(background))
+					err := <-done
+					require.ErrorIs(t, err, quorumlock.ErrClosed)
+					require.ErrorIs(t, err, errWork)
+					assert.Equal(t, lose, errors.Is(err, quorumlock.ErrLost), "%v", err)
+				})
+			})
+		}
+	}
+}
+
 // Close waits for a function, which may still make its last calls on its lease.
 func TestAFunctionEndsItsLeaseWhileCloseWaits(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *quorumlock.Lease) error{

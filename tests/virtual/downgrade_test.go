@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,6 +213,33 @@ func TestADowngradeToASharedLeaseIsRefusedWithTheReason(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, l.Err(), quorumlock.ErrReleased)
 		assert.Empty(t, left(t, c))
+
+		l = acquire(t, m, "job", quorumlock.WithMinHold(time.Hour))
+		errTooLong := errors.New("too long")
+		ended, cancel = context.WithTimeoutCause(background, 50*time.Millisecond, errTooLong)
+		defer cancel()
+		time.Sleep(time.Second)
+		_, err = l.Downgrade(ended)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errTooLong)
+		require.NotErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		assert.Empty(t, left(t, c), "a downgrade that fails ends the minimum")
+
+		l = acquire(t, m, "job")
+		ended, cancel = context.WithTimeoutCause(background, 50*time.Millisecond, errTooLong)
+		defer cancel()
+		for _, n := range c.Nodes()[:2] {
+			n.Delay(time.Second)
+		}
+		_, err = l.Downgrade(ended)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "while it asks the nodes")
+		require.ErrorIs(t, err, errTooLong)
+		require.NotErrorIs(t, err, context.Canceled)
+		for _, n := range c.Nodes()[:2] {
+			n.Delay(0)
+		}
+		time.Sleep(2 * ttl)
 
 		l = acquire(t, m, "job")
 		for _, n := range c.Nodes()[:2] { // another client has taken the nodes in between
