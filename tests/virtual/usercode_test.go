@@ -276,6 +276,22 @@ func TestCloseDoesNotWaitForAFunctionWhoseReleaseSpanPanicked(t *testing.T) {
 	})
 }
 
+// A span that had started would never end.
+func TestANameAttributeThatPanicsDoesSoBeforeTheSpanStarts(t *testing.T) {
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithMeterProvider(meters{}), quorumlock.WithNameAttribute(func(string) string { panic("the attribute") }))
+		starts := func(name string) context.Context {
+			p := &trap{panics: true}
+			p.armed.Store(true)
+			return spans{trap: p, name: name, in: "Start"}.context()
+		}
+		assert.PanicsWithValue(t, "the attribute", func() { _, _ = m.Acquire(starts("quorumlock.acquire"), "job") })
+		assert.PanicsWithValue(t, "the attribute", func() {
+			_, _ = m.AcquireAll(starts("quorumlock.acquire_all"), []string{"a", "b"})
+		})
+	})
+}
+
 func TestALeaseWhoseDowngradePanicsIsReleased(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		p := &trap{panics: true}
