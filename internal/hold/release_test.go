@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -94,4 +97,36 @@ func TestALeaseIsNotLostByALateRelease(t *testing.T) {
 		assert.False(t, first.saw(Lost))
 		assert.Equal(t, Settled, first.events[len(first.events)-1].What)
 	}
+}
+
+// A server without enough replicas refuses each write of the script, and answers all the same. What it has refused is
+// sent again, also where another operation of the request has succeeded.
+func TestAReleaseThatTheServerRefusesInsideTheScriptIsSentAgain(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := runningOn(t, server.Addr())
+	grant := func(name string, minHold time.Duration) *Grant {
+		g := p.grant(&config.Terms{
+			Terms: quorum.Terms{Nodes: 1, TTL: time.Hour, Timeout: 10 * time.Second}, KeyTTL: "3600000", Manual: true, MinHold: minHold,
+		})
+		g.Entry.Lock = wire.LockKey("p:", name)
+		return g
+	}
+	kept, first := p.open(t, grant("kept", 2*time.Hour))
+	server.MustDo("SET", kept.key, kept.value, "PX", "3600000")
+	absent, _ := p.open(t, grant("absent", 0))
+	there, _ := p.open(t, grant("there", 0))
+	server.MustDo("SET", there.key, there.value, "PX", "3600000")
+	server.MustDo("CONFIG", "SET", "min-replicas-to-write", "1")
+	_, _, ok := kept.Vacate(first, Ending{What: Released})
+	require.True(t, ok)
+	kept.Free(wire.TicketUpdate{}).Abandon()
+	absent.endForClose(false)
+	there.endForClose(false)
+	p.clear([]*Lock{absent, there})
+	time.Sleep(100 * time.Millisecond) // until the refusals have come: later ones would prove nothing
+	server.MustDo("CONFIG", "SET", "min-replicas-to-write", "0")
+	require.Eventually(t, func() bool {
+		left, _ := server.MustDo("PTTL", kept.key).(int64)
+		return left > 3_600_000 && server.MustDo("EXISTS", there.key) == int64(0)
+	}, 10*time.Second, 10*time.Millisecond)
 }

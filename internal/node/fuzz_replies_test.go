@@ -167,20 +167,17 @@ func isTexts(s shape) bool {
 
 // verdictOfMany is verdict for requests that answer one number for each lock.
 func verdictOfMany(kind wire.Kind, answers []reading) wire.Status {
-	last := shape{}
+	verdict := wire.Done
 	for _, a := range answers {
 		text, failed := a.failed()
 		if !failed && !a.isNumber() && (a.code != '*' || !a.detail.isInteger() || a.detail.integer() < 0) {
 			return wire.Misconfigured
 		}
-		if failed && !wrongType(text) {
-			last = text
+		if failed && !wrongType(text) && kind != wire.Extend && kind != wire.Heal && verdict != wire.Failed {
+			verdict = text.classInScript()
 		}
 	}
-	if text, failed := answers[0].failed(); failed && !wrongType(text) && kind != wire.Extend && kind != wire.Heal {
-		return last.classInScript() // the last failure counts
-	}
-	return wire.Done
+	return verdict
 }
 
 // No reply of a server crashes the worker. Only the answer to a grant is a vote, and only

@@ -26,12 +26,15 @@ func (d *Reader) Trim() { d.codes, d.wants = nil, nil }
 // Read fills r from the answers to the operations of req.
 func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 	r.Status = Done
+	var failure Status
 	var err error
 	switch req.Kind {
 	case Acquire:
 		err = d.readVote(all, r)
 	case Extend, Heal:
-		_, err = d.readMany(all, r)
+		if failure, err = d.readMany(all, r); failure != 0 && req.Insists {
+			r.Status = failure
+		}
 	case Raise:
 		err = readRaise(all, r)
 	case Mark:
@@ -41,10 +44,9 @@ func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 	case Scan:
 		err = readPage(all, r)
 	default:
-		var failure Status
 		if failure, err = d.readMany(all, r); err == nil {
-			if r.N = r.Answers[0]; r.N == Unanswered {
-				r.Status = failure
+			if r.N = r.Answers[0]; failure != 0 {
+				r.Status = failure // all of them are sent again, which changes nothing where they have succeeded
 			}
 		}
 	}
@@ -188,7 +190,7 @@ func readRaise(all Answers, r *Reply) error {
 
 // readMany reads one answer for each lock. A lock of another type is another owner's. An
 // operation that failed otherwise is Unanswered, and the others still count. failure is
-// what the last such failure means.
+// what such a failure means: Failed if one means that, or else the last.
 func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 	d.codes, d.wants = d.codes[:0], d.wants[:0]
 	for i := range len(all.codes) {
@@ -201,7 +203,7 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 			if code, status, err = d.readDetail(i, &all.details[0], r); err != nil {
 				return 0, err
 			}
-			if status != 0 {
+			if status != 0 && failure != Failed {
 				failure = status
 			}
 			all.details = all.details[1:]
