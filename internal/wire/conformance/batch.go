@@ -13,6 +13,7 @@ import (
 var batchCases = []testCase{
 	{"the operations of a call run in their order, and each has its own answer", (*rig).runsInOrder},
 	{"a key of another type costs the other operations of a call nothing", (*rig).runsAroundBadKeys},
+	{"a key of another type costs no reader the place that an operation before has reserved", (*rig).keepsReservations},
 	{"a queue of another type costs the other operations of a call nothing", (*rig).runsAroundBadQueues},
 	{"arguments that make no sense cost the other operations nothing", (*rig).runsAroundNonsense},
 	{"an operation that nobody knows fails the call", (*rig).refusesUnknownOperations},
@@ -63,6 +64,18 @@ func (r *rig) runsAroundBadKeys() {
 		r.around(bad)
 		assert.Equal(r, "b", r.admin("HGET", r.lock, "a"))
 	}
+}
+
+func (r *rig) keepsReservations() {
+	other := wire.LockKey(r.server.Prefix, "other")
+	r.admin("HSET", other, "a", "b")
+	r.subscribe()
+	t := r.holds(alice)
+	r.one(shareFor(r, bob, 1))
+	got := r.apply(r.release(alice), r.extend(alice, t).on(other))
+	assert.Equal(r, int64(2), got[0])
+	assert.IsType(r, failed(""), got[1])
+	reads(r, name(1))
 }
 
 func (r *rig) runsAroundBadQueues() {

@@ -16,6 +16,7 @@ var resumeCases = []testCase{
 	{"resume takes no lock that is missing, another's, reserved or revoked", resumesOnlyTheOwners},
 	{"of two that resume one lock, the second is refused", resumesOnce},
 	{"resume is refused where the data may be old, and when it is late", resumesOnlyKnownData},
+	{"resume that fails at a base that another program has changed leaves the lock", resumesAfterARepair},
 	{"drop deletes a detached lock of its owner, and serves the waiters", drops},
 	{"back gives a lock that was resumed back to its handle", givesBack},
 	{"a valid lease takes what another owner has detached, and nothing that begins like it", healsOverDetached},
@@ -113,6 +114,15 @@ func resumesOnlyKnownData(r *rig) {
 		r.known = "another marker"
 		assert.Equal(r, int64(-1), r.one(resume(r, bob, alice, t+2)))
 	})
+}
+
+func resumesAfterARepair(r *rig) {
+	t := r.holds(alice)
+	r.one(detach(r, alice, "100000"))
+	r.admin("SET", r.base, "x")
+	r.unchanged(func() { assert.IsType(r, failed(""), r.one(resume(r, bob, alice, t+2))) })
+	r.admin("DEL", r.base)
+	assert.Equal(r, granted(t+2, t), r.one(resume(r, bob, alice, t+2)))
 }
 
 func drops(r *rig) {

@@ -54,6 +54,9 @@ function f.resume(lock, value, duration, not_after, t, from)
   elseif late then
     return 0
   end
+  if cap then
+    register(lock) -- if this fails, the lock stays as it was: those who have the handle can try again
+  end
   call('SET', lock, value, 'XX', 'PXAT', after(duration))
   made = lock
   return f.move(lock, value, t)

@@ -87,7 +87,6 @@ local function run()
       else
         reply = rare().contend(lock, a, b, late, t)
       end
-      made = nil
     elseif op == 'release' or op == 'leave' then
       arg = at + (op == 'leave' and 5 or 2)
       local held = call('GETRANGE', lock, '0', '32')
@@ -178,8 +177,8 @@ local function run()
       if slot and op ~= 'permit' then
         permits().write(lock)
       end
-      made = nil
     end
+    made = nil
     if reply == 1 then
       ones = ones + 1
     elseif reply == 0 then
