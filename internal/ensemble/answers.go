@@ -35,6 +35,9 @@ type Answers struct {
 // errEnded is the error of a node whose answer the caller did not await at all.
 var errEnded = errors.New("answer not awaited: the context had ended before the call")
 
+// Quarantined reports whether a node is in quarantine.
+func (a *Answers) Quarantined(node int) bool { return a.e.nodes[node].Health().Reason != nil }
+
 // A Judge decides what the answers to a request mean. Its methods run with the mutex of the Answers held.
 type Judge interface {
 	// Judge returns why an answer does not count, nil if it does.

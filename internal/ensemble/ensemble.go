@@ -224,10 +224,10 @@ func Quarantined(nodes []*node.Node) time.Duration {
 	left := make(quorum.Window[time.Duration], len(nodes))
 	for i, n := range nodes {
 		switch h := n.Health(); {
+		case h.Err != nil: // it may have been in quarantine before
+			left[i] = quorum.Endless
 		case h.QuarantineLeft() > 0:
 			left[i] = h.QuarantineLeft()
-		case h.Err != nil:
-			left[i] = quorum.Endless
 		}
 	}
 	if d := left.Free(); d != quorum.Endless {

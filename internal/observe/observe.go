@@ -164,23 +164,25 @@ func Sights(answers *ensemble.Answers) (sights []quorum.Sight, answered quorum.S
 	sights = make([]quorum.Sight, len(answers.Replies))
 	for i := range answers.Replies {
 		if reply := &answers.Replies[i]; reply.Status == wire.Done {
-			sights[i], answered = sight(answers.Began, reply), answered.With(i)
+			sights[i], answered = sight(answers.Began, reply, answers.Quarantined(i)), answered.With(i)
 		}
 	}
 	return sights, answered
 }
 
 // sight returns what an answer shows of keys that live from the question on. All readers of a lock count as one owner,
-// and the register shows their token.
-func sight(asked clock.Validity, reply *wire.Reply) quorum.Sight {
+// also after their leases were revoked, and the register shows their token. Not in a quarantine, in which no register is
+// below the end of the quarantine: other nodes may grant the name with a smaller token until then.
+func sight(asked clock.Validity, reply *wire.Reply, quarantined bool) quorum.Sight {
 	if reply.Free() {
 		return quorum.Sight{}
 	}
 	value := wire.ParseValue(reply.Held)
-	if value.Shared && reply.Register > 0 {
+	readers := value.Owner == wire.Nobody
+	if readers && reply.Register > 0 && !quarantined {
 		value.Token = reply.Register + 1
 	}
-	s := quorum.Sight{Held: true, Owner: value.Owner, Reused: value.Shared, Token: value.Token, Until: quorum.Never}
+	s := quorum.Sight{Held: true, Owner: value.Owner, Reused: readers, Token: value.Token, Until: quorum.Never}
 	if reply.TTL >= 0 {
 		s.Until = asked.Add(reply.TTL)
 	}

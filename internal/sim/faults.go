@@ -356,9 +356,14 @@ func revokeLock(n *node, wall, life time.Duration) {
 // shows returns what a read of a node would show now.
 func shows(w *world, i int) sighted {
 	n := &w.nodes[i]
-	left := time.Duration(n.expires)*time.Millisecond - n.clock.read(w.now).Truncate(time.Millisecond)
+	wall := n.clock.read(w.now)
+	left := time.Duration(n.expires)*time.Millisecond - wall.Truncate(time.Millisecond)
 	if !n.locked() || left <= 0 {
 		return sighted{}
 	}
-	return sighted{n.owner, n.shown, left}
+	shown := n.shown
+	if n.owner == everybody && n.base <= wall.Microseconds() { // the end of a quarantine is above that
+		shown = max(n.register, n.base) + 1
+	}
+	return sighted{n.owner, shown, left}
 }

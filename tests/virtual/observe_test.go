@@ -92,6 +92,59 @@ func TestAnObserverLearnsThatNoMajorityAnswersAndThatItDoesAgain(t *testing.T) {
 	})
 }
 
+// In its quarantine a node has no register below the end of the quarantine. That is not a token of the readers there, and
+// the next writer, by the other nodes, has a smaller one.
+func TestAQuarantineGivesReadersNoTokenOfTheFuture(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+		o := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+		release(t, acquire(t, a, "job"))
+		reader := acquireShared(t, a)
+		holdings, err := o.Observe(background, "job")
+		require.NoError(t, err)
+		require.Equal(t, reader.Token(), next(t, holdings, time.Second).Token)
+		c.Nodes()[2].Restart()
+		quiet(t, holdings, 5*time.Second) // the reader is there, and its key is restored
+		require.Equal(t, 3, holders(t, c, "job"))
+		s, err := o.Inspect(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, reader.Token(), s.Token)
+		release(t, reader)
+		writer := acquire(t, a, "job")
+		defer release(t, writer)
+		var h quorumlock.Status
+		for h.Holder.Owner != writer.Owner() {
+			h = next(t, holdings, 5*time.Second)
+			require.True(t, h.Known)
+		}
+		assert.Equal(t, writer.Token(), h.Token)
+		quiet(t, holdings, 5*time.Second)
+	})
+}
+
+// Readers share one owner value, also when their leases were revoked: it comes back after a writer.
+func TestAnObserverKnowsReadersThatWereRevoked(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, o := manager(t, c), manager(t, c)
+		release(t, acquire(t, m, "job")) // the readers have a token
+		holdings, err := o.Observe(background, "job")
+		require.NoError(t, err)
+		require.False(t, next(t, holdings, time.Second).Held)
+		reader := acquireShared(t, m)
+		require.True(t, next(t, holdings, 2*time.Second).Held)
+		release(t, reader)
+		writer := acquire(t, m, "job")
+		require.Equal(t, writer.Owner(), next(t, holdings, 2*time.Second).Holder.Owner)
+		time.Sleep(500 * time.Millisecond) // what follows comes between two polls
+		release(t, writer)
+		acquireShared(t, m)
+		_, err = m.Revoke(background, "job", "why")
+		require.NoError(t, err)
+		h := next(t, holdings, 2*time.Second)
+		assert.True(t, h.Known && h.Held, "%+v", h)
+	})
+}
+
 // A follower that reads slowly gets the latest.
 func TestAnObserverThatReadsSlowlyGetsTheLatest(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
