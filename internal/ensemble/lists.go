@@ -21,7 +21,8 @@ type lists struct {
 
 	mu      sync.Mutex
 	rule    *quorum.Lists
-	ids     []string            // the identity that each node had last, "" before the first
+	ids     []string            // the identity that each node had last; "" before the first, and after another node has shown it
+	shows   quorum.Set          // nodes that show it now
 	refusal []*wire.ConfigError // of each node, while the rule says that it refuses
 	copied  []error             // why a node isn't a node of its own, nil if it is
 	rivals  []quorum.Rivals
@@ -80,16 +81,22 @@ func (l *lists) Listed(i int, e wire.ListEntry, sent clock.Steady, a wire.ListAn
 // part: together they would be fewer nodes than they seem.
 func (l *lists) record(i int, e wire.ListEntry, sent, now clock.Steady, a wire.ListAnswer) error {
 	for j, id := range l.ids {
-		if j != i && a.ID != "" && a.ID == id {
+		switch {
+		case j == i || a.ID == "" || a.ID != id:
+		case l.shows.Has(j):
 			l.rule.Gone(i)
 			l.copied[i] = &wire.ConfigError{
 				Problem: fmt.Sprintf("this node and node %d (%s) have one identity: one of them was started with the other's data", j, l.nodes[j].Addr()),
 				Fix:     "start that one empty: it may show locks and tokens that it never granted",
 			}
 			return l.copied[i]
+		default: // node j is not connected: its server may be at this address now
+			l.ids[j] = ""
+			l.rule.Record(j, quorum.Enlisting{}, sent, now, quorum.Listed{Renamed: true})
+			l.rule.Gone(j)
 		}
 	}
-	l.copied[i] = nil
+	l.copied[i], l.shows = nil, l.shows.With(i)
 	answer := quorum.Listed{Known: a.ID != "", Renamed: l.ids[i] != "" && a.ID != "" && a.ID != l.ids[i], Refused: a.Refused, Stands: a.Stands}
 	if a.ID != "" {
 		l.ids[i] = a.ID
@@ -120,6 +127,7 @@ func (l *lists) lacks(a *wire.ListAnswer) (s quorum.Set) {
 func (l *lists) Gone(i int) {
 	l.mu.Lock()
 	was := l.rule.Gone(i)
+	l.shows = l.shows.Without(i)
 	l.mu.Unlock()
 	if was {
 		l.wake(i)

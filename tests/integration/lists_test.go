@@ -102,6 +102,29 @@ func TestANodeWithTheIdentityOfAnotherDoesNotVote(t *testing.T) {
 	assert.ErrorContains(t, err, "have one identity: one of them was started with the other's data")
 }
 
+// Two servers restart, each at the address of the other. Neither is a copy.
+func TestServersThatExchangeTheirAddressesVoteAgain(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	proxies := [2]*redistest.Proxy{redistest.NewProxy(t, servers[0].Addr()), redistest.NewProxy(t, servers[1].Addr())}
+	m := testkit.Connect(t, []string{proxies[0].Addr(), proxies[1].Addr(), servers[2].Addr()}, listing(time.Second)...)
+	release := func(l *quorumlock.Lease) { require.NoError(t, l.Release(background)) }
+	release(testkit.Acquired(t, m, "job"))
+	for i, p := range proxies {
+		p.Refuse()
+		p.Retarget(servers[1-i].Addr())
+	}
+	testkit.Eventually(t, "both are missed", func() bool { return m.Nodes()[0].Err != nil && m.Nodes()[1].Err != nil })
+	for _, p := range proxies {
+		p.Heal()
+	}
+	testkit.Eventually(t, "all nodes vote", func() bool {
+		return !slices.ContainsFunc(m.Nodes(), func(n quorumlock.NodeStatus) bool { return n.Err != nil || n.QuarantinedFor > 0 })
+	})
+	release(testkit.Acquired(t, m, "job"))
+}
+
 // pick returns the addresses of some servers.
 func pick(servers []*redistest.Server, indices ...int) (addrs []string) {
 	for _, i := range indices {
