@@ -94,3 +94,22 @@ func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
 	assert.Equal(t, CutShort, f.Reason, "Close has begun")
 	assert.Nil(t, f.Errors)
 }
+
+// A client that reads too late holds the nodes for two timeouts in each attempt. So it counts the nodes that have granted
+// and whose raise was not answered in time among those that have failed, and loses its place like one that no node answers.
+func TestANodeWhoseRaiseIsNotAnsweredInTimeHasFailed(t *testing.T) {
+	for name, answer := range map[string]func(*votes){
+		"none":    func(*votes) {},
+		"refused": func(v *votes) { v.countRaise(1, 3, &wire.Reply{Status: wire.Done, Before: -1}) },
+	} {
+		v := votes{ballot: quorum.NewBallot(3, true, 9)}
+		v.ballot.Grant(0, 9, 3)
+		require.Equal(t, quorum.Set(0).With(1), v.ballot.Grant(1, 7, 3))
+		v.ballot.Refuse(2)
+		answer(&v)
+		v.expire(3, ensemble.Silence(0), true)
+		r := v.result(3, v.ballot.Outcome(), "", 0)
+		assert.Equal(t, name == "none", r.Failed.Has(1), name)
+		assert.Equal(t, 2, r.Granted.Len())
+	}
+}

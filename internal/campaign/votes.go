@@ -35,6 +35,7 @@ type votes struct {
 	meaning    meaning
 	ticket     bool       // with a ticket
 	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
+	raiseLate  quorum.Set // nodes whose answer to a raise did not come in time
 }
 
 // count counts the answer of node i to the acquisition, and returns the nodes to ask for a raise.
@@ -89,6 +90,7 @@ func (v *votes) expire(nodes int, why error, raises bool) {
 	v.failSilent(nodes, why)
 	v.ballot.Votes().Expire()
 	if raises {
+		v.raiseLate = v.ballot.Asked()
 		v.ballot.Expire()
 	}
 }
@@ -104,7 +106,7 @@ func (v *votes) failSilent(nodes int, why error) {
 func (v *votes) result(nodes int, outcome quorum.Outcome, owner string, now clock.Validity) *quorum.AttemptResult {
 	tally := v.ballot.Votes()
 	return &quorum.AttemptResult{
-		Outcome: outcome, Granted: tally.Granted(), Failed: quorum.All(nodes) &^ (tally.Granted() | tally.Refused() | tally.Silent()),
+		Outcome: outcome, Granted: tally.Granted(), Failed: quorum.All(nodes)&^(tally.Granted()|tally.Refused()|tally.Silent()) | v.raiseLate,
 		TooLate: outcome == quorum.OutcomeWon, Owner: owner, Unqueued: v.unqueued, Refusals: remaining(v.refusals, now),
 	}
 }
