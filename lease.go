@@ -279,13 +279,12 @@ func (l *Lease) Verify(ctx context.Context) error {
 
 // Release ends the lease and gives its name to the next waiter; WithMinHold may keep the name
 // taken. It returns when a majority of the nodes has confirmed, or at once if a caller of this
-// process gets the lock. A nil ctx is ErrInvalid.
+// process waits: only Err and Lost show a loss that is found then. A nil ctx is ErrInvalid.
 //
-// ErrReleased means that the lease was released before. ErrLost (a *LostError) means that it was
-// lost before, or that the nodes show that another client may have had the lock; Err and Lost say
-// so, too. ErrNoQuorum (a *QuorumError) means that too few nodes confirmed within the node timeout,
-// or before ctx ended (joined with ctx.Err() and ctx's cause): the release continues in the
-// background, and the other keys expire by themselves.
+// ErrReleased means that the lease was released before; ErrLost (a *LostError) that it was lost
+// before, or that the nodes show that another client may have had the lock, as Err and Lost say; ErrNoQuorum (a *QuorumError) that too few nodes confirmed within the node timeout, or before
+// ctx ended (joined with ctx.Err() and its cause): it continues in the background, and the other
+// keys expire.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()

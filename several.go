@@ -65,10 +65,7 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		m: m, shard: m.of(sorted[0]), wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
 		decides: quorum.NewSeveral(len(sorted)), began: m.clock.Now(),
 	}
-	labels := make([]otel.Label, len(sorted))
-	for i, name := range sorted { // before the span starts: a user's function may panic
-		labels[i] = m.telemetry.meters.Label(name, otel.Exclusive)
-	}
+	labels := m.telemetry.labels(sorted) // before the span starts: a user's function may panic
 	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", otel.Exclusive, attrNames.StringSlice(sorted))
 	s.ctx, s.parts = s.span.context(ctx), s.span.parts(labels)
 	err = errPanicked

@@ -116,6 +116,9 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, mode otel.Mod
 	return s
 }
 
+// labels returns the labels of names that a call asks for together.
+func (t *telemetry) labels(names []string) []otel.Label { return t.meters.Labels(names) }
+
 // start starts a span, nil without a provider.
 func (t *telemetry) start(ctx context.Context, span string, mode otel.Mode, names attribute.KeyValue) *acquireSpan {
 	tracer := t.tracerFor(ctx)
@@ -175,8 +178,7 @@ func (s *acquireSpan) waits(obstacle error) {
 	}
 }
 
-// behind links the span to the holder that the call waits behind, if the holder has
-// changed.
+// behind links the span to the holder that the call waits behind, if the holder has changed.
 func (s *acquireSpan) behind(h *Holder) {
 	if h.Owner == "" || h.Owner == s.holder {
 		return
@@ -195,8 +197,7 @@ func (s *acquireSpan) resumes(traceParent string) {
 	}
 }
 
-// follows links the span to the previous lease of this process, which ended before the
-// call's turn.
+// follows links the span to the previous lease of this process, which ended before the call's turn.
 func (s *acquireSpan) follows(previous *spanRef) {
 	if s != nil && previous != nil {
 		s.link(previous.context)

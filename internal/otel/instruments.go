@@ -184,6 +184,15 @@ func (i *Instruments) Label(name string, mode Mode) Label {
 	return Label{Name: i.nameOf(name), Mode: mode}
 }
 
+// Labels returns the labels of exclusive leases with these names.
+func (i *Instruments) Labels(names []string) []Label {
+	all := make([]Label, len(names))
+	for k, name := range names {
+		all[k] = i.Label(name, Exclusive)
+	}
+	return all
+}
+
 // with returns the attributes of a measurement of a lease.
 func with(label Label, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	if label.Name != "" {
