@@ -180,11 +180,12 @@ func (p *page) look(ctx context.Context, s subject) nameView {
 
 // list serves the names of a prefix. One request scans at a time, and the others wait.
 func (p *page) list(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(p.now().Add(longestScan + patience))
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", "application/json")
 		return
 	}
+	deadline := http.NewResponseController(w).SetWriteDeadline
+	_ = deadline(time.Time{}) // none while it waits: for each scan before it up to longestScan
 	prefix := r.URL.Query().Get("prefix")
 	body, err := p.polls.get(r.Context(), "list "+prefix, func(ctx context.Context) (any, time.Duration) {
 		select {
@@ -200,6 +201,7 @@ func (p *page) list(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the viewer is gone
 	}
+	_ = deadline(p.now().Add(patience))
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(body)
 }

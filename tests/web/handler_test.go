@@ -347,6 +347,36 @@ func TestViewersShareWhatTheyAskOfTheNodes(t *testing.T) {
 	assert.LessOrEqual(t, scans.Load(), int64(2*4+2), "four viewers share one scan of some 1,000 keys")
 }
 
+// written records the write deadline that stands at the first write.
+type written struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+	at        time.Duration // of the first write, until the deadline
+}
+
+func (w *written) SetWriteDeadline(t time.Time) error {
+	w.deadlines = append(w.deadlines, t)
+	return nil
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	if w.at == 0 {
+		w.at = time.Until(w.deadlines[len(w.deadlines)-1])
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// A list may wait for other scans, of up to 20 s each. That time is not part of the time for the write.
+func TestTheTimeToWriteAListBeginsWithTheWrite(t *testing.T) {
+	t.Parallel()
+	c := quorumlocktest.Start(t, 1)
+	w := &written{ResponseRecorder: httptest.NewRecorder()}
+	web.Handler(manager(t, c, "billing-1")).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/list?prefix=a", http.NoBody))
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, time.Time{}, w.deadlines[0], "none while it waits")
+	assert.InDelta(t, 10*time.Second, w.at, float64(5*time.Second))
+}
+
 func TestAPageOfPermitsReadersAndANodeThatIsDown(t *testing.T) {
 	t.Parallel()
 	url := night(t)

@@ -81,7 +81,9 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 	case deleted == 0:
 		return errors.Join(problems...)
 	}
-	p.line("deleted the keys of %s on %d of %d nodes", owner, deleted, len(p.connection.options))
+	if err := p.broken(name, owner, deleted); err != nil {
+		problems = append(problems, err)
+	}
 	kind := []quorumlock.AcquireOption(nil)
 	if permits > 0 {
 		kind = append(kind, quorumlock.Permits(permits))
@@ -90,6 +92,16 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 		_ = l.Release(ctx)
 	}
 	return errors.Join(problems...)
+}
+
+// broken prints how many nodes had keys of an owner.
+func (p *program) broken(name, owner string, deleted int) error {
+	nodes := len(p.connection.options)
+	if p.connection.json {
+		return p.printJSON(map[string]any{"name": name, "owner": owner, "deleted": deleted, "nodes": nodes})
+	}
+	p.line("deleted the keys of %s on %d of %d nodes", owner, deleted, nodes)
+	return nil
 }
 
 // deleteOn deletes the keys of an owner on a server, and returns 1 if it had any.

@@ -46,7 +46,7 @@ func TestReleaseBreaksALockThatWasRevokedOrDetached(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.Revoke(t.Context(), "job", "it is dead")
 	require.NoError(t, err)
-	assert.Equal(t, outcome{stdout: "deleted the keys of " + l.Owner() + " on 3 of 3 nodes\n"}, dead(t, addrs, l.Owner()))
+	assert.Equal(t, outcome{stdout: `{"deleted":3,"name":"job","nodes":3,"owner":"` + l.Owner() + "\"}\n"}, dead(t, addrs, l.Owner(), "--json"))
 	assert.Zero(t, keysLeft(servers))
 	o := invoke(t, addrs, "acquire", "job", "--ttl", "10m", "--holder", "script")
 	require.Equal(t, 0, o.code, o.stderr)

@@ -58,14 +58,14 @@ func exitCode(err error) int {
 		return exit.code
 	case errors.Is(err, quorumlock.ErrLost):
 		return exitLost // even if another client has the lock now
+	case errors.Is(err, context.Canceled):
+		return exitSignalBase + int(syscall.SIGINT) // only a signal ends the context of a command
 	case errors.Is(err, quorumlock.ErrHeld):
 		return exitConflict
 	case errors.Is(err, quorumlock.ErrNoQuorum), errors.As(err, &node):
 		return exitNoQuorum // a node that needs a fix is not a fault of the command line
 	case errors.Is(err, quorumlock.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, context.Canceled):
-		return exitSignalBase + int(syscall.SIGINT) // only a signal ends the context of a command
 	}
 	return exitInternal
 }

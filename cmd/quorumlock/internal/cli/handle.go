@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"strconv"
 	"strings"
 	"time"
 
@@ -114,7 +115,11 @@ func (p *program) detached(ctx context.Context, ttl time.Duration, take func(con
 	if err != nil {
 		return &exitError{code: exitLost, text: "the lock was released again: " + oneLine(err)}
 	}
-	if _, err := fmt.Fprintln(p.stdout, h); err != nil {
+	text := string(h)
+	if p.connection.json {
+		text = `{"handle":` + strconv.Quote(text) + "}"
+	}
+	if _, err := fmt.Fprintln(p.stdout, text); err != nil {
 		return errors.Join(&exitError{code: exitInternal, text: "the handle cannot be written, and the lock was released: " + err.Error()}, m.ReleaseHandle(ctx, h))
 	}
 	return nil

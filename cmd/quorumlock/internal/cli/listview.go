@@ -176,7 +176,7 @@ func (c *changes) show(ctx context.Context, l look) error {
 				continue
 			}
 		}
-		if err := c.print(l.at, "free", quorumlock.Status{Name: name}); err != nil {
+		if err := c.print(l.at, "free", quorumlock.Status{Name: name, Known: true, AsOf: l.at}); err != nil {
 			return err
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestAskReleaseReachesACommandThatRunsUnderALock(t *testing.T) {
@@ -182,6 +184,30 @@ func TestALockGoesFromOneCommandToTheNextByItsHandle(t *testing.T) {
 	for _, args := range [][]string{{"renew", "job"}, {"release", "job"}} {
 		assert.Equal(t, exitUsage, invoke(t, addrs, args...).code)
 	}
+}
+
+// A script must not take the operator's signal for a lock that another client has.
+func TestASignalEndsTheWaitOfAcquire(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 1)
+	addrs := redistest.Addrs(servers)
+	_, err := open(t, addrs).TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	c := commandLine(t, addrs, "acquire", "job")
+	require.NoError(t, c.Start())
+	testkit.Eventually(t, "it waits", func() bool { return servers[0].MustDo("ZCARD", wire.QueueKey(key)) == int64(1) })
+	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+	_ = c.Wait()
+	assert.Equal(t, exitSignalBase+int(syscall.SIGINT), c.ProcessState.ExitCode())
+}
+
+func TestAHandleIsJSON(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	o := invoke(t, addrs, "acquire", "job", "--json")
+	require.Equal(t, 0, o.code, o.stderr)
+	handle := decoded[map[string]string](t, o.stdout)["handle"]
+	assert.Equal(t, outcome{}, invoke(t, addrs, "release", handle))
 }
 
 func TestALockWhoseHandleCannotBeWrittenIsReleased(t *testing.T) {

@@ -153,7 +153,8 @@ func TestListFollowsEveryChange(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 	assert.Equal(t, "second", next("passed_on").Holder.Label)
 	require.NoError(t, (<-came).Release(t.Context()))
-	assert.False(t, next("free").Held)
+	free := next("free")
+	assert.Equal(t, []bool{true, false}, []bool{free.Known, free.Held})
 	require.NoError(t, c.Process.Signal(syscall.SIGINT))
 	require.NoError(t, c.Wait(), "the end of a list is no failure")
 }

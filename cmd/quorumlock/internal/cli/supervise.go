@@ -159,6 +159,7 @@ func (s *supervisor) step() time.Duration {
 	}
 	if s.phase == phaseTerminating && (left <= s.margin || time.Since(s.termAt) >= s.grace) {
 		s.phase, s.killAt = phaseKilling, time.Now()
+		s.lost = s.lost || left <= s.margin && !s.ended // also of a command that was asked to stop before
 	}
 	switch s.phase {
 	case phaseKilling:

@@ -204,6 +204,28 @@ func TestARiskIsToldOnceAndSoIsItsEnd(t *testing.T) {
 	}, notes)
 }
 
+// A lease that is lost while a command that was asked to stop still runs is a loss.
+func TestALossAfterTheCommandWasAskedToStopIsALoss(t *testing.T) {
+	for _, loses := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &fakeLease{end: time.Now().Add(time.Hour), done: make(chan struct{}), wanted: make(chan quorumlock.Wanted, 1)}
+			g := &fakeGroup{begun: time.Now(), ignoresTerm: true, done: make(chan struct{})}
+			s := &supervisor{
+				name: `"job"`, nodes: 3, lease: l, group: g, grace: 5 * time.Second, margin: 500 * time.Millisecond, yields: true,
+				note: func(string, ...any) {},
+			}
+			over := make(chan bool, 1)
+			go func() { over <- s.run() }()
+			l.wanted <- quorumlock.Wanted{Waiters: 1, Asked: true}
+			if time.Sleep(time.Second); loses {
+				l.lose()
+			}
+			assert.Equal(t, loses, <-over)
+			assert.True(t, g.ended)
+		})
+	}
+}
+
 func TestAnAskIsNotedOnceAndStopsACommandThatYields(t *testing.T) {
 	for _, yields := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
