@@ -329,7 +329,9 @@ func (c *Cluster) HalfMove(slot int, keys ...string) (undo func()) {
 	target.MustDo("CLUSTER", "SETSLOT", number, "IMPORTING", c.ids[owner])
 	source.MustDo("CLUSTER", "SETSLOT", number, "MIGRATING", c.ids[(owner+1)%3])
 	host, port, _ := net.SplitHostPort(target.Addr())
-	source.MustDo(append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, keys...)...)
+	if answer := source.MustDo(append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, keys...)...); answer != "OK" {
+		c.tb.Fatalf("redistest: MIGRATE of %q: %v", keys, answer)
+	}
 	return func() {
 		c.tb.Helper()
 		source.MustDo("CLUSTER", "SETSLOT", number, "STABLE")

@@ -101,7 +101,11 @@ func workUnderFaults(t *testing.T, r *row, n int, kinds []soakKind, lasting, pac
 		merge(ends, summaries[i].Ends)
 		merge(failures, summaries[i].Failures)
 	}
-	r.figure(fmt.Sprintf("faults made %d of %d; leases: %v; not granted: %v", made, len(plan), ends, failures), "some faults", made > 0)
+	bar, bitten := "half of them made", true
+	if full && (slices.Contains(kinds, soakCutAll) || slices.Contains(kinds, soakStopWorker)) {
+		bar, bitten = bar+", and leases were lost", lostBy(summaries, false) && len(ends) > 1
+	}
+	r.figure(fmt.Sprintf("faults made %d of %d; leases: %v; not granted: %v", made, len(plan), ends, failures), bar, made*2 >= len(plan) && bitten)
 }
 
 // together prints how many of the leases were shared, and how many of these were valid alongside another one. Without

@@ -30,6 +30,7 @@ type victimConfig struct {
 type victimLoss struct {
 	Reason     quorumlock.LostReason
 	ValidUntil time.Time
+	Valid      time.Time // before the last call of Valid that returned true
 }
 
 func init() { roles["victim"] = victimRole }
@@ -51,8 +52,14 @@ func victimRole() int {
 		if err := answer("held"); err != nil {
 			return roleFailed(err)
 		}
+		loss := victimLoss{}
+		for at := time.Now(); l.Valid(); at = time.Now() {
+			loss.Valid = at
+			time.Sleep(100 * time.Microsecond)
+		}
 		lost := <-l.Lost()
-		if err := answer(victimLoss{lost.Reason, lost.ValidUntil}); err != nil {
+		loss.Reason, loss.ValidUntil = lost.Reason, lost.ValidUntil
+		if err := answer(loss); err != nil {
 			return roleFailed(err)
 		}
 	}
@@ -68,6 +75,7 @@ type revokedRound struct {
 	early   time.Duration // from the grant of the next holder to Until; for a frozen holder it must not be above 0
 	after   time.Duration // from the revocation to that grant
 	outlast time.Duration // from Until to the end of the victim's lease, by its own report
+	both    time.Duration // from the grant of the next holder to the end of the victim's lease, by its report and by Valid
 	reason  quorumlock.LostReason
 }
 
@@ -99,11 +107,11 @@ func TestARevokedLeaseIsOverBeforeTheNextHolderComes(t *testing.T) {
 			})
 		}
 		all.Wait()
-		var soonest, latest, slowest, outlast time.Duration
+		var soonest, latest, slowest, outlast, both time.Duration
 		frozen, alive, revoked := 0, 0, 0
-		soonest, latest, outlast = time.Hour, -time.Hour, -time.Hour
+		soonest, latest, outlast, both = time.Hour, -time.Hour, -time.Hour, -time.Hour
 		for _, round := range rounds {
-			outlast = max(outlast, round.outlast)
+			outlast, both = max(outlast, round.outlast), max(both, round.both)
 			if round.frozen {
 				frozen++
 				soonest, latest = min(soonest, -round.early), max(latest, -round.early)
@@ -120,6 +128,8 @@ func TestARevokedLeaseIsOverBeforeTheNextHolderComes(t *testing.T) {
 		r.figure(fmt.Sprintf("alive %d times: the next grant within %v of the revocation, %d revoked", alive, slowest.Round(time.Millisecond), revoked),
 			fmt.Sprintf("within %v, all", ttl/3+time.Second), alive > 0 && slowest <= ttl/3+time.Second && revoked == alive)
 		r.figure(fmt.Sprintf("the first holder's lease ends %v after Until at the latest", outlast.Round(time.Millisecond)), "not after", outlast <= 0)
+		r.figure(fmt.Sprintf("in %d rounds the first holder's lease ends %v after the next grant at the latest", len(rounds), both.Round(time.Millisecond)),
+			"not after", both <= 0 && len(rounds) == frozen+alive)
 	})
 }
 
@@ -165,6 +175,9 @@ func revokeOnce(ctx context.Context, m *quorumlock.Manager, victim *child, name 
 	if err := victim.receive(&loss); err != nil {
 		return round, err
 	}
-	round = revokedRound{frozen: frozen, early: r.Until.Sub(at), after: at.Sub(began), outlast: loss.ValidUntil.Sub(r.Until), reason: loss.Reason}
+	round = revokedRound{
+		frozen: frozen, early: r.Until.Sub(at), after: at.Sub(began), outlast: loss.ValidUntil.Sub(r.Until), reason: loss.Reason,
+		both: max(loss.ValidUntil.Sub(at), loss.Valid.Sub(at)),
+	}
 	return round, <-failed
 }

@@ -119,6 +119,7 @@ func holdWhileBusy(m *quorumlock.Manager, c *busyConfig) (got busyAnswer, err er
 // writes a key each second, is never late by half a TTL.
 func TestAProcessShortOfCPUKeepsItsLeases(t *testing.T) {
 	eachNight(t)
+	judged := 0
 	for _, c := range []struct {
 		ttl       time.Duration
 		computing int
@@ -147,7 +148,15 @@ func TestAProcessShortOfCPUKeepsItsLeases(t *testing.T) {
 			if got.Lost > 0 {
 				text += "; " + got.Cause
 			}
-			r.figure(text, "all, if the loop is never late by half a TTL", got.Lost == 0 && got.Leases > 0 || late >= 50)
+			if late >= 50 {
+				t.Logf("%s: the loop was too late, so it shows nothing", text)
+				continue
+			}
+			judged++
+			r.figure(text, "all five, because the loop is never late by half a TTL", got.Lost == 0 && got.Leases == 5)
 		}
+	}
+	if full {
+		newRow(t, "processes short of CPU").figure(fmt.Sprintf("%d of 8 processes were not late by half a TTL", judged), "at least 6", judged >= 6)
 	}
 }

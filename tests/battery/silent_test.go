@@ -47,6 +47,7 @@ func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
 			s.begin(servers[1], proxies[1])
 			time.Sleep(time.Second)
 			w.run(len(w.managers)) // a hanging node costs one node timeout, once: a busy process tests an idle connection later
+			w.outcomes = [6]outcomes{}
 			down := w.run(count(2000, 60))
 			servers[1].Continue()
 			for kind, name := range timedKinds {
@@ -59,6 +60,12 @@ func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
 					limit, bar = timeoutOfNodes/2, atLeastInFull(bar)+"; half a node timeout"
 				}
 				r.figure(fmt.Sprintf("%s: %s; all up: %s", name, spread(down[kind]), spread(healthy[kind])), bar, at(.99, down[kind]) <= limit)
+			}
+			// A machine that stands still for a node timeout prevents a quorum.
+			for kind, got := range w.outcomes {
+				calls := got.granted + got.held + got.short
+				r.figure(fmt.Sprintf("%s: %d granted or answered, %d taken, %d without a majority", timedKinds[kind], got.granted, got.held, got.short),
+					"as wanted, but for one of a hundred", got.granted+got.held > 0 && got.short <= calls/100+1 && (kind != ties || got.granted > 0))
 			}
 			require.NoError(t, held.Release(t.Context()))
 		})
@@ -78,7 +85,13 @@ type timedCalls struct {
 	t        *testing.T
 	managers []*quorumlock.Manager
 	names    int
+
+	mu       sync.Mutex
+	outcomes [6]outcomes // by kind
 }
+
+// outcomes counts the results of calls.
+type outcomes struct{ granted, held, short int }
 
 // run makes this number of calls of each kind, and returns how long they took.
 func (w *timedCalls) run(rounds int) [][]time.Duration {
@@ -96,33 +109,44 @@ func (w *timedCalls) run(rounds int) [][]time.Duration {
 		var l *quorumlock.Lease
 		var err error
 		timed(0, func() { l, err = m.TryAcquire(ctx, name) })
-		w.done(l, err, nil)
+		w.done(0, l, err, nil)
 		timed(1, func() { l, err = m.TryAcquire(ctx, "held") })
-		w.done(l, err, quorumlock.ErrHeld)
+		w.done(1, l, err, quorumlock.ErrHeld)
 		timed(2, func() { l, err = m.Acquire(ctx, name+"-2") })
-		w.done(l, err, nil)
+		w.done(2, l, err, nil)
 		timed(5, func() { _, err = m.Inspect(ctx, "held") })
-		w.done(nil, err, nil)
+		w.done(5, nil, err, nil)
 	}
-	took[3] = w.contend(rounds, func(m *quorumlock.Manager) (*quorumlock.Lease, error) { return m.Acquire(ctx, "wanted") })
-	took[4] = w.contend(rounds, func(m *quorumlock.Manager) (*quorumlock.Lease, error) { return m.TryAcquire(ctx, "wanted") })
+	took[3] = w.contend(3, rounds, func(m *quorumlock.Manager) (*quorumlock.Lease, error) { return m.Acquire(ctx, "wanted") })
+	took[4] = w.contend(ties, rounds, func(m *quorumlock.Manager) (*quorumlock.Lease, error) { return m.TryAcquire(ctx, "wanted") })
 	return took
 }
 
-// done checks the outcome of a call, and releases its lease. A machine that stands still for a node timeout prevents a
-// quorum, and shows in the time of the call.
-func (w *timedCalls) done(l *quorumlock.Lease, err, want error) {
+// done counts and checks the outcome of a call, and releases its lease. A machine that stands still for a node timeout
+// prevents a quorum, and shows in the time of the call.
+func (w *timedCalls) done(kind int, l *quorumlock.Lease, err, want error) {
 	w.t.Helper()
+	w.mu.Lock()
+	got := &w.outcomes[kind]
 	switch {
-	case l != nil:
+	case err == nil:
+		got.granted++
+	case errors.Is(err, quorumlock.ErrHeld):
+		got.held++
+	default:
+		got.short++
+	}
+	w.mu.Unlock()
+	if !errors.Is(err, want) && !errors.Is(err, quorumlock.ErrNoQuorum) || l != nil && want != nil {
+		w.t.Errorf("%s: %v, want %v", timedKinds[kind], err, want)
+	}
+	if l != nil {
 		_ = l.Release(context.Background())
-	case !errors.Is(err, want) && !errors.Is(err, quorumlock.ErrNoQuorum):
-		w.t.Errorf("%v, want %v", err, want)
 	}
 }
 
 // contend has all Managers ask for one name again and again.
-func (w *timedCalls) contend(rounds int, ask func(*quorumlock.Manager) (*quorumlock.Lease, error)) (took []time.Duration) {
+func (w *timedCalls) contend(kind, rounds int, ask func(*quorumlock.Manager) (*quorumlock.Lease, error)) (took []time.Duration) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, m := range w.managers {
@@ -134,9 +158,11 @@ func (w *timedCalls) contend(rounds int, ask func(*quorumlock.Manager) (*quoruml
 				took = append(took, time.Since(began))
 				mu.Unlock()
 				time.Sleep(500 * time.Microsecond)
-				if err == nil {
-					_ = l.Release(context.Background())
+				want := err
+				if kind != ties || !errors.Is(err, quorumlock.ErrHeld) {
+					want = nil
 				}
+				w.done(kind, l, err, want)
 			}
 		})
 	}

@@ -27,13 +27,29 @@ func TestAClockThatIsSetOnAMinorityCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		stepMinority(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, N=%d", n), n, false)
 		stepMinority(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, one of the two reads, N=%d", n), n, true)
+		stepBareMajority(t, n)
 	})
+}
+
+// stepBareMajority sets the clock of one node of a lease that only a majority has. That node may forget the key, and
+// together with the others it is a majority for the competitor.
+func stepBareMajority(t *testing.T, n int) {
+	t.Helper()
+	r := newRow(t, fmt.Sprintf("clock of one node of a bare majority stepped by TTL to 1h, N=%d", n))
+	one := func(servers []*redistest.Server) []*redistest.Server {
+		i := rand.IntN(quorum.Size(n))
+		return servers[i : i+1]
+	}
+	tally := steps(t, stepping{n: n, rounds: count(200, 5), bare: true, choose: one, play: (*stepWorld).minority})
+	r.figure(fmt.Sprintf("overlaps %d in %d rounds, %d of them with the clock set forward, in which %d leases were lost", tally.overlaps.Load(),
+		tally.rounds.Load(), tally.forward.Load(), tally.lost.Load()), "0, some", tally.overlaps.Load() == 0 && tally.forward.Load() > 0)
+	r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
 }
 
 func stepMinority(t *testing.T, name string, n int, shared bool) {
 	t.Helper()
 	r := newRow(t, name)
-	tally := steps(t, n, count(200, 5), shared, minority, (*stepWorld).minority)
+	tally := steps(t, stepping{n: n, rounds: count(200, 5), shared: shared, choose: minority, play: (*stepWorld).minority})
 	r.figure(fmt.Sprintf("overlaps %d in %d rounds, %d of them with a clock set forward", tally.overlaps.Load(),
 		tally.rounds.Load(), tally.forward.Load()), "0", tally.overlaps.Load() == 0)
 	r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
@@ -55,7 +71,7 @@ func reportBar() string {
 func TestAClockThatIsSetOnAMajorityIsReportedAndFoolsNoRegister(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("clocks of a majority stepped by TTL to 1h, N=%d", n))
-		tally := steps(t, n, count(200, 10), false, majority, (*stepWorld).majority)
+		tally := steps(t, stepping{n: n, rounds: count(200, 10), choose: majority, play: (*stepWorld).majority})
 		r.figure(fmt.Sprintf("losses reported after a step forward %d/%d: %s; kept, with a quorum that confirms it and no successor: %d",
 			len(tally.reported), tally.forward.Load(), spread(tally.reported), tally.kept.Load()), fmt.Sprintf("all others, %s", reportBar()),
 			int64(len(tally.reported))+tally.kept.Load() == tally.forward.Load() && at(1, tally.reported) <= reportWithin())
@@ -91,14 +107,21 @@ type stepWorld struct {
 	awaits map[string]time.Time // nodes whose quarantine must be reported, and since when
 	log    stepLog
 	backs  map[string]time.Time // nodes whose step back must be logged, and since when
+
+	reached int // nodes that the holder reaches: the first ones
 }
 
-// steps runs rounds on several sets of servers at once. choose selects the servers whose clocks are set. One of the two
-// clients reads if shared is true.
-func steps(
-	t *testing.T, n, rounds int, shared bool, choose func([]*redistest.Server) []*redistest.Server,
-	play func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally),
-) *stepTally {
+// stepping is a row: choose selects the servers whose clocks are set in a round, and play is the rest of the round. One
+// of the two clients reads if shared is true. The holder reaches only a majority, the first nodes, if bare is true.
+type stepping struct {
+	n, rounds    int
+	shared, bare bool
+	choose       func([]*redistest.Server) []*redistest.Server
+	play         func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally)
+}
+
+// steps runs rounds on several sets of servers at once.
+func steps(t *testing.T, s stepping) *stepTally {
 	t.Helper()
 	var tally stepTally
 	var all sync.WaitGroup
@@ -107,18 +130,26 @@ func steps(
 			offset: map[*redistest.Server]time.Duration{}, awaits: map[string]time.Time{}, backs: map[string]time.Time{},
 			log: stepLog{back: map[string]time.Time{}},
 		}
-		w.servers, w.job, w.shared = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job", shared
+		w.servers, w.job, w.shared = redistest.StartWith(t, s.n, redistest.Options{Clock: true}), "job", s.shared
 		opts := []quorumlock.Option{quorumlock.WithTTL(stepTTL)}
 		if set%2 == 1 { // the result must be the same with and without the guard
 			opts = append(opts, quorumlock.WithRestartGuard(stepTTL+100*time.Millisecond))
 		}
 		addrs := redistest.Addrs(w.servers)
 		w.competitor = testkit.Connect(t, addrs, opts...)
+		if w.reached = s.n; s.bare {
+			w.reached = quorum.Size(s.n)
+			proxies, proxied := testkit.Proxied(t, w.servers)
+			for _, p := range proxies[w.reached:] {
+				p.Refuse()
+			}
+			addrs = proxied
+		}
 		w.holder = testkit.Connect(t, addrs, append(opts, quorumlock.WithLogger(slog.New(&w.log)))...)
 		go w.votes.watch(w.holder.Subscribe(1 << 12))
 		all.Go(func() {
-			for tally.rounds.Load() < int64(rounds) && !tally.broken.Load() {
-				w.stepRound(t, choose(w.servers), play, &tally)
+			for tally.rounds.Load() < int64(s.rounds) && !tally.broken.Load() {
+				w.stepRound(t, &s, &tally)
 			}
 		})
 	}
@@ -126,10 +157,7 @@ func steps(
 	return &tally
 }
 
-func (w *stepWorld) stepRound(
-	t *testing.T, victims []*redistest.Server,
-	play func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally), tally *stepTally,
-) {
+func (w *stepWorld) stepRound(t *testing.T, s *stepping, tally *stepTally) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	w.ask = draw(w.holder, w.competitor, w.shared)
@@ -140,14 +168,14 @@ func (w *stepWorld) stepRound(
 		return
 	}
 	w.granted(held, &tally.amnesiacs)
-	if !within(5*time.Second, func() bool { return holding(w.servers, w.job) == len(w.servers) || ended(held) }) {
+	if !within(5*time.Second, func() bool { return holding(w.servers, w.job) == w.reached || ended(held) }) {
 		t.Error("not all nodes hold the lease")
 		tally.broken.Store(true)
 	}
 	if ended(held) { // the machine is busy: the round does not count
 		return
 	}
-	play(w, ctx, t, held, victims, tally)
+	s.play(w, ctx, t, held, s.choose(w.servers), tally)
 	w.notice(tally, held)
 	_ = held.Release(ctx)
 	// Any remaining key would live for as long as the clock is now set back.
