@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -129,4 +131,24 @@ func TestAReleaseThatTheServerRefusesInsideTheScriptIsSentAgain(t *testing.T) {
 		left, _ := server.MustDo("PTTL", kept.key).(int64)
 		return left > 3_600_000 && server.MustDo("EXISTS", there.key) == int64(0)
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// The wait may end while a server refuses writes, for example because its memory is full.
+func TestAReleaseThatIsSentAgainPutsNoTicketBack(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	p := runningOn(t, server.Addr())
+	lock := wire.LockKey("p:", "job")
+	server.MustDo("SET", lock, "another's", "PX", "3600000")
+	p.ensemble.Nodes()[0].Subscribe()
+	require.Eventually(t, func() bool { return len(server.MustDo("PUBSUB", "CHANNELS").([]any)) == 1 }, 10*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // until the client knows that: without it, its tickets do not queue
+	server.MustDo("CONFIG", "SET", "min-replicas-to-write", "1")
+	ticket := strings.Repeat("0", wire.ManagerLen) + strings.Repeat("1", wire.TicketLen-wire.ManagerLen) + "1000"
+	soon := func() clock.Steady { return p.clock.Steady().Add(time.Minute) }
+	entry := wire.Entry{Lock: lock, Value: wire.Compose(owner, 7, "1 - ")}
+	p.ensemble.PostTo(quorum.All(1), entry.Release(nil, wire.TicketUpdate{Ticket: ticket, EnqueuedAt: "5"}, soon()), ensemble.Nobody{})
+	time.Sleep(100 * time.Millisecond) // until it is refused: later it would prove nothing
+	server.MustDo("CONFIG", "SET", "min-replicas-to-write", "0")
+	time.Sleep(500 * time.Millisecond)
+	assert.Equal(t, int64(0), server.MustDo("EXISTS", wire.QueueKey(lock)))
 }

@@ -43,6 +43,9 @@ func (l *Lock) Renew(t Tenant, terms *config.Terms, with func()) {
 		return
 	}
 	if other() {
+		if l.acquire != nil {
+			l.acquire.Withdraw() // a node that sends it later would shorten the keys
+		}
 		in.Terms, l.retry = &terms.Terms, nil
 		l.terms.Store(terms)
 	}

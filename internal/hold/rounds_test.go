@@ -31,3 +31,20 @@ func TestALockThatAHealHasMadeIsReleasedThere(t *testing.T) {
 		assert.False(t, release.UndoesNothing(1))
 	}
 }
+
+// Renewals overtake acquisitions. A node that has not been sent the acquisition yet must not shorten the keys after a
+// renewal with a longer TTL.
+func TestAChangeOfTheTTLWithdrawsAnAcquisitionThatWasNotSent(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		p := idle(3)
+		g := p.grant(hour(3))
+		g.Acquire = &wire.Request{}
+		l, first := p.open(t, g)
+		terms := *l.Terms()
+		if changes {
+			terms.TTL *= 2
+		}
+		l.Renew(first, &terms, nil)
+		assert.Equal(t, changes, g.Acquire.Withdrawn())
+	}
+}

@@ -361,7 +361,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 		c.resend = append(c.resend, e)
 		return false
 	case r.Status == wire.Failed && len(c.retryQueue) < retryMax:
-		e.again = true // an operation may fail after its first write
+		e.req, e.again = e.req.Repeated(), true // an operation may fail after its first write
 		c.retryQueue = append(c.retryQueue, e)
 		c.retryAt = t.received.Add(retryAfter)
 		return false

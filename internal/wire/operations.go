@@ -206,6 +206,15 @@ func NewPlainRelease(of *Request, expires clock.Steady) *Request {
 	return r
 }
 
+// Repeated returns the request to send after the server has refused this one for a while. It puts no ticket into a queue:
+// the wait may have ended by then, and requests that were sent since may have taken the ticket out.
+func (r *Request) Repeated() *Request {
+	if (r.args[0] == "leave" || r.args[0] == "quit") && r.args[3] != "" {
+		return NewPlainRelease(r, r.Expires)
+	}
+	return r
+}
+
 // NewForget returns a request that drops registers older than age, at most that many. A TTL of
 // Redis could not do this: the base must be raised with each drop.
 func NewForget(registers string, age time.Duration, most int, expires clock.Steady) *Request {
