@@ -248,6 +248,11 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 	}
 	if s.Readers > 0 {
 		s.Holders = sh.readersOf(answers)
+		if of := func(h Holder) bool { return h.Owner == s.Holder.Owner }; len(s.Holders) > 0 && !slices.ContainsFunc(s.Holders, of) {
+			asked := s.Holder.Asked
+			s.Holder = s.Holders[0]
+			s.Holder.Asked = asked
+		}
 		for _, n := range s.Nodes {
 			s.Readers = max(s.Readers, n.Readers)
 		}

@@ -85,8 +85,8 @@ func New(m *quorumlock.Manager, cfg Config) *Elector {
 // returned. After a lost lease, and after a yield, the candidate campaigns again. A Config that is out of bounds is
 // ErrInvalid (a [quorumlock.InvalidError]) at once. Call it once at a time.
 func (e *Elector) Run(ctx context.Context) error {
-	if e.cfg.Lead == nil {
-		return e.m.Lead(ctx, e.cfg.Name, nil) // which refuses it
+	if e.cfg.Lead == nil || ctx == nil {
+		return e.m.Lead(ctx, e.cfg.Name, e.cfg.Lead) // which refuses it
 	}
 	settings, err := e.cfg.check()
 	if err != nil {

@@ -72,11 +72,11 @@ func (s *Member) hold(ctx context.Context, l *quorumlock.Lease, name string) {
 		return
 	}
 	s.cfg.Log.Debug("spread: a name begins", "group", s.cfg.Group, "name", name, "token", l.Token())
-	returned := make(chan struct{}) // without capacity; closed when the function has returned
+	works, returned := context.WithCancel(context.WithoutCancel(ctx)) // ends when the function has returned
 	var watching sync.WaitGroup
-	watching.Go(func() { s.watch(ctx, l, name, returned) })
+	watching.Go(func() { s.watch(ctx, works, l, name) })
 	defer func() { // also for a panic
-		close(returned)
+		returned()
 		watching.Wait()
 		s.mu.Lock()
 		delete(s.own, name)
@@ -114,8 +114,8 @@ func (s *Member) repeat(ctx context.Context, l *quorumlock.Lease, name string) {
 	}
 }
 
-// watch reports to the core who wants the name, and its loss, until the function has returned.
-func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, returned <-chan struct{}) {
+// watch reports to the core who wants the name, and its loss, until the function has returned, which ends works.
+func (s *Member) watch(ctx, works context.Context, l *quorumlock.Lease, name string) {
 	var last quorumlock.Wanted
 	wanted, ended := l.Wanted(), ctx.Done()
 	late := time.NewTimer(time.Hour)
@@ -123,7 +123,7 @@ func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, re
 	defer late.Stop()
 	for {
 		select {
-		case <-returned:
+		case <-works.Done():
 			return
 		case <-l.Done():
 			s.mu.Lock()
@@ -135,20 +135,21 @@ func (s *Member) watch(ctx context.Context, l *quorumlock.Lease, name string, re
 			late.Reset(s.rules.MarkAfter)
 		case <-late.C: // repeatedly: a node may have been away, or an asker's text may have replaced the mark
 			late.Reset(s.rules.MarkEvery)
-			s.wanted(ctx, name, last)
+			s.wanted(works, name, last)
 		case w, open := <-wanted:
 			if !open {
 				wanted = nil
 				continue
 			}
 			last = w
-			s.wanted(ctx, name, w)
+			s.wanted(works, name, w)
 		}
 	}
 }
 
-// wanted lets the core decide whether a name is given away.
-func (s *Member) wanted(ctx context.Context, name string, w quorumlock.Wanted) {
+// wanted lets the core decide whether a name is given away. The end of works ends a mark: the name is not released
+// before, so the mark reaches no later holder.
+func (s *Member) wanted(works context.Context, name string, w quorumlock.Wanted) {
 	s.mu.Lock()
 	answer := s.core.Wanted(s.now(), name, w.Waiters, w.Reason)
 	if answer == balance.Consent {
@@ -156,7 +157,7 @@ func (s *Member) wanted(ctx context.Context, name string, w quorumlock.Wanted) {
 	}
 	s.mu.Unlock()
 	if answer == balance.Remark {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
+		ctx, cancel := context.WithTimeout(works, s.cfg.TTL)
 		defer cancel()
 		_ = s.m.AskRelease(ctx, s.key(name), balance.Mark) // the next value repeats it
 	}

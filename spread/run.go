@@ -146,6 +146,13 @@ func (s *Member) tick(ctx, base context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	for _, member := range s.carryOut(base, looks, failed) {
+		s.cfg.Log.Warn("spread: a member hands over no names: the shares stay uneven; does its Func return when its context ends?", "group", s.cfg.Group, "member", member)
+	}
+}
+
+// carryOut carries out the core's commands, and returns the members that hand over no names.
+func (s *Member) carryOut(base context.Context, looks []balance.Look, failed []string) (deaf []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.core.Looked(s.now(), looks, failed...) {
@@ -155,9 +162,10 @@ func (s *Member) tick(ctx, base context.Context) {
 		case balance.Leave:
 			s.end(c.Name, errLapsed)
 		case balance.Deaf:
-			s.cfg.Log.Warn("spread: a member hands over no names: the shares stay uneven; does its Func return when its context ends?", "group", s.cfg.Group, "member", c.Name)
+			deaf = append(deaf, c.Name)
 		}
 	}
+	return deaf
 }
 
 // mostFailed is how many names of a tick may fail, each after a node timeout, before the rest is left out.

@@ -102,11 +102,14 @@ func (l *Lock) entry() wire.Entry {
 	return wire.Entry{Lock: l.key, Value: l.value, Shared: l.is.shared}
 }
 
-// Left returns how long a quorum of nodes keeps the keys, 0 if none does.
+// Left returns how long a quorum of nodes keeps the keys, 0 if the lease has ended.
 func (l *Lock) Left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.machine.Deadline().Sub(l.of.clock.Now()), 0)
+	if left := l.machine.Deadline().Sub(l.of.clock.Now()); left > 0 {
+		return left + l.Terms().LockDelay
+	}
+	return 0
 }
 
 // Over reports whether the lock was lost or released.

@@ -112,7 +112,7 @@ func (w *Waiter) Ended(now clock.Validity, r *AttemptResult, poll time.Duration,
 		return next
 	}
 	if w.unanswered = !answeredInTime(w.nodes, r); w.unanswered {
-		return w.leave(now, poll)
+		return w.leave(now, min(poll, KeepPlace)) // no wake-up comes without a place
 	}
 	if w.reserved.missed(w.nodes, r.Refusals) {
 		return w.startOver(now)

@@ -245,3 +245,11 @@ func TestAWaiterIsSmall(t *testing.T) {
 		w.Wake(0, 1, quorum.WakeReserved, 0, 0)
 	}))
 }
+
+// Without a place in the queues no wake-up comes, whatever the backoff is.
+func TestAWaiterThatWasNotAnsweredAsksAgainAsSoonAsOneWithAPlace(t *testing.T) {
+	w := quorum.NewWaiter(quorum.WaiterConfig{Nodes: 3, Grace: 20 * ms, Subscribed: quorum.All(3)})
+	w.Begin(0)
+	next := w.Ended(clock.Validity(ms), &quorum.AttemptResult{Outcome: quorum.OutcomeNoQuorum, Failed: quorum.All(2)}, 10*time.Minute, 0)
+	assert.Equal(t, clock.Validity(ms+20*time.Second), next.At)
+}

@@ -481,6 +481,7 @@ func TestBadElectionsAreRefused(t *testing.T) {
 		}
 		cfg := election.Config{Name: strings.Repeat("n", 507), Preference: func() int { return 1 }, Lead: func(context.Context, *quorumlock.Lease) error { return nil }}
 		require.NoError(t, election.New(m, cfg).Run(background))
+		require.ErrorIs(t, election.New(m, cfg).Run(nil), quorumlock.ErrInvalid) //nolint:staticcheck // that is the point
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -181,6 +183,13 @@ func TestInspectTellsOfSharedLeases(t *testing.T) {
 		assert.Equal(t, []string{"a", "b"}, []string{s.Holders[0].Label, s.Holders[1].Label}, "the longest first")
 		assert.Equal(t, []string{first.Owner(), second.Owner()}, []string{s.Holders[0].Owner, s.Holders[1].Owner})
 		assert.Contains(t, s.Holders, s.Holder)
+		// A process that was killed as the third node had let it in.
+		do(t, c.Nodes()[2], "ZADD", wire.ReadersKey(config.DefaultPrefix+"job"), strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10),
+			wire.Compose(strings.Repeat("9", wire.OwnerLen), 0, "1 - killed"))
+		killed, err := b.Inspect(background, "job")
+		require.NoError(t, err)
+		assert.Contains(t, killed.Holders, killed.Holder)
+		do(t, c.Nodes()[2], "ZREM", wire.ReadersKey(config.DefaultPrefix+"job"), wire.Compose(strings.Repeat("9", wire.OwnerLen), 0, "1 - killed"))
 		assert.Equal(t, time.Second, s.Holders[1].Since.Sub(s.Holders[0].Since))
 		assert.InDelta(t, ttl, s.TTL, float64(2*time.Second))
 		assert.Equal(t, second.Token()-1, s.Fence, "the register has not moved")
