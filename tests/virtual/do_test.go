@@ -17,6 +17,22 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
+// The keys outlive the lease by the lock delay, also for a call under the lease, which does not ask the nodes.
+func TestRetryAfterIncludesTheLockDelay(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := manager(t, c), manager(t, c)
+		require.NoError(t, m.Do(background, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+			for _, client := range []*quorumlock.Manager{m, other} {
+				_, err := client.TryAcquire(ctx, "job")
+				var held *quorumlock.HeldError
+				require.ErrorAs(t, err, &held)
+				assert.InDelta(t, time.Minute+ttl, held.RetryAfter, float64(time.Second))
+			}
+			return nil
+		}, quorumlock.WithLockDelay(time.Minute)))
+	})
+}
+
 func TestACallUnderDoOfTheSameNameFailsAtOnce(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
