@@ -164,8 +164,8 @@ func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
 	return s
 }
 
-// LostReason says why a lease was lost, in words. JSON, metrics and spans have one word for each: expired,
-// revoked, suspended, max_hold, taken or missing.
+// LostReason says why a lease was lost, in words. The JSON of Lost and LostError, metrics and spans have one word for
+// each: expired, revoked, suspended, max_hold, taken or missing.
 type LostReason string
 
 const (

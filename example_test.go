@@ -346,7 +346,7 @@ func ExampleManager_InspectAll() {
 		if err != nil {
 			log.Fatal(err) // the states after it are not known
 		}
-		fmt.Println(s.Name, s.Held, s.Holder.Label)
+		fmt.Println(s.Name, s.Known, s.Held, s.Holder.Label)
 	}
 }
 

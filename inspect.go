@@ -43,8 +43,8 @@ type Status struct {
 	// Fence is the highest fencing register of the nodes that answered. With a majority of answers no token
 	// is above it, except a token of readers, which is one more.
 	Fence int64
-	// Waiters is how many processes wait in the queue, this one included: the largest number on any
-	// node. Of the callers of one process only the first is in it. A call that was not refused yet
+	// Waiters is how many wait in the queue, this process included: the largest number on any node.
+	// Of the callers of one process for an exclusive lease only the first is in it. A call that was not refused yet
 	// may be missing, and one that ended a moment ago may be counted. A node leaves out processes
 	// whose connection has ended, such as killed ones. One that is stopped, or cut off with its
 	// connection still open, counts until its turn comes or nothing has waited for a minute. So
@@ -61,8 +61,8 @@ type Status struct {
 	Slots []Status `json:",omitzero"`
 }
 
-// Waiter is a process that waits for a name in the queue on the nodes: the first of its callers for that name. The
-// queue knows neither its label nor the others.
+// Waiter is a caller that waits for a name in the queue on the nodes; for an exclusive lease, the first one of its
+// process. The queue knows neither its label nor the others.
 type Waiter struct {
 	// Process is random for each Manager, in a whole cluster for each of its buckets, 16 hex
 	// digits: the nodes wake it on the channel prefix, "\xffw", Process.
@@ -301,8 +301,8 @@ type LeaseStatus struct {
 // It reads memory, sends no request and never blocks. Work under a lease calls Lease.Valid instead.
 // It is empty after Close.
 //
-// Wanted counts the callers of this process at once, and others from the first renewal after the
-// first call of Leases. From then on the Manager needs more memory for each lease.
+// Wanted counts the callers of this process that want an exclusive lease at once, and others from
+// the first renewal after the first call of Leases. From then on the Manager needs more memory for each lease.
 func (m *Manager) Leases() []LeaseStatus {
 	all := []LeaseStatus{}
 	for _, sh := range m.shards {

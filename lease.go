@@ -157,9 +157,9 @@ func (l *Lease) AtRisk() <-chan AtRisk { return l.watching().atRisk }
 // waits or has asked, and at each change. A value that was not read is replaced by the next. The
 // channel is closed when the lease ends. All callers get the same channel.
 //
-// It reports a caller of this process at once, and a change in other processes with the answers to
-// the next renewal: after a third of the TTL, or with WithoutRenewal only when Renew is called. For
-// a shared lease, all changes come with the next renewal.
+// It reports a caller of this process that wants an exclusive lease at once, and other changes with
+// the answers to the next renewal: after a third of the TTL, or with WithoutRenewal only when Renew
+// is called. For a shared lease or a permit, all changes come with the next renewal.
 func (l *Lease) Wanted() <-chan Wanted {
 	l.mu.Lock()
 	w := l.watched()

@@ -16,12 +16,12 @@ import (
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
 // waited for, as Inspect returns it, once and in no order. A name that is held during the whole
-// scan is found. Status.Held is false for a name that is just being acquired or released, or that a
-// crashed holder has left on a minority of the nodes.
+// scan is found, unless only permits hold it. Status.Held is false for a name that is just being
+// acquired or released, or that a crashed holder has left on a minority of the nodes.
 //
-// List scans all keys of a majority of the nodes, one node after the other, in steps of 250 keys with
+// List scans all keys of a majority of the nodes, one after the other, in steps of 250 keys with
 // pauses of 2 ms: a node with a million keys takes more than 8 s. Each name that is found costs
-// every node a read. Stop the iteration when you have what you need; for one name, use Inspect or
+// every node a read. Stop when you have what you need; for one name, use Inspect or
 // Observe. The user of the nodes needs the right +scan, which shows the names of all keys.
 //
 // If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts
@@ -65,8 +65,8 @@ const listed = 64
 // asks about 64 names at one time, and needs no right that Inspect does not need: List finds the names of a prefix, with
 // SCAN. Each name costs every node a read.
 //
-// If a state is not known, the last pair has the error: ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
-// cause if ctx ended; ErrClosed; or ErrInvalid for the first bad name, before any node is asked. Each range over the
+// If no majority has answered about a name, the last pair has the error: ErrNoQuorum (a *QuorumError), joined with
+// ctx.Err() and ctx's cause if ctx ended; ErrClosed; or ErrInvalid for the first bad name, before any node is asked. Each range over the
 // iterator asks again. It is safe for concurrent use, and names must not change during it.
 func (m *Manager) InspectAll(ctx context.Context, names []string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {

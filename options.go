@@ -181,8 +181,8 @@ func WithoutFencing() Option {
 }
 
 // WithNodeTimeout sets how long a node may take to answer before it counts as failed. Default a
-// tenth of the TTL, at least 20 ms and at most 500 ms; for nodes farther away 2.5 round trips, at
-// most a second.
+// tenth of the TTL, at least 20 ms and at most 500 ms, or at most 2.5 round trips to the nodes if
+// that is longer, up to a second.
 //
 // It is at least 5 ms, and short enough for a round of renewal to fit into the TTL. Give it two
 // round trips or more: a connection carries one batch at a time, so a request may wait for the
@@ -200,10 +200,10 @@ func WithDriftFactor(f float64) Option {
 
 // WithRetryBackoff sets how long Acquire, Do and Lead wait before the next attempt when no wake-up
 // arrives. Default exponential with jitter, 10 ms to 500 ms. backoff.Stop ends the call with the
-// error of the last attempt.
+// last attempt's error.
 //
-// Each call that must wait calls f once, and asks the result before each wait; nil means the
-// default, and so does a function that has not returned within 50 ms. A panic continues in the
+// Each call that must wait calls f once, AcquireAll for each name, and asks the result before each
+// wait; nil means the default, and so does a function that has not returned within 50 ms. A panic continues in the
 // caller's goroutine. A waiter in the nodes' queues asks less often: it waits the backoff (at
 // least 50 ms) times its place, up to 5 s. A backoff above 5 s counts unmultiplied, up to 20 s.
 // A wait ends soon after the holder's keys.

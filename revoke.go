@@ -14,7 +14,7 @@ import (
 // AskRelease asks the holder of a name to release it. The request arrives on the holder's
 // Lease.Wanted with its next renewal, and the holder may ignore it. reason is a text for people, of
 // at most 256 bytes; the request also carries the label of this Manager. A second request replaces
-// the first. Holders of permits are not asked.
+// the first. Holders of permits are not asked, and a lease that is detached or revoked does not get it.
 //
 // It returns nil when a majority of the nodes has the request, and when the name is not held;
 // ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause
