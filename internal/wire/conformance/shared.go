@@ -27,6 +27,7 @@ var sharedCases = []testCase{
 	{"readers count only while the lock says that it is theirs", countsWithTheLock},
 	{"the owner of a lock becomes its first reader in one step", downgrades},
 	{"a full server lets no reader in, and releases and prolongs those that are there", sharesOnAFullServer},
+	{"a reader that has died leaves the set though others read", forgetsTheDead},
 	{"a node reads the answers about readers", readsAboutReaders},
 }
 
@@ -386,4 +387,15 @@ func readsAboutReaders(r *rig) {
 	assert.EqualValues(r, 20, r.admin("ZCARD", wire.ReadersKey(r.lock)))
 	assert.Equal(r, []int64{wire.Ours}, r.on(n, entry(first).Keep("60000", r.soon(time.Second))).Answers)
 	assert.GreaterOrEqual(r, r.pttl(r.lock), int64(50_000))
+}
+
+func forgetsTheDead(r *rig) {
+	for n := range 70 {
+		r.one(share(r, fmt.Sprintf("%032x", n+1)))
+		ages(r, fmt.Sprintf("%032x", n+1), -1)
+	}
+	r.one(share(r, alice).with(argTTL, "600000"))
+	assert.EqualValues(r, 70-64+1, r.admin("ZCARD", wire.ReadersKey(r.lock)))
+	r.one(prolong(r, alice).with(argTTL, "900000"))
+	reads(r, alice)
 }

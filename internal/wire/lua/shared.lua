@@ -49,6 +49,15 @@ function shared()
     if call('PTTL', lock) < duration + 2 then
       call('PEXPIREAT', lock, string.format('%.0f', ms + duration + math.floor(duration / 8)))
       call('PEXPIREAT', set, after(2 * duration))
+      s.drop('64') -- otherwise the set would grow as long as others read
+    end
+  end
+
+  -- Drops at most that many readers that have ended.
+  function s.drop(most)
+    local ended = call('ZRANGE', set, '(0', string.format('%.0f', ms), 'BYSCORE', 'LIMIT', '0', most)
+    if ended[1] then
+      call('ZREM', set, unpack(ended))
     end
   end
 
@@ -93,7 +102,7 @@ function shared()
     return true
   end
 
-  -- How many readers have not ended. One that has died stays in the set for as long as others read.
+  -- How many readers have not ended. One that has died may stay in the set for a while.
   function s.count()
     local first = call('ZRANGE', set, string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '1')[1]
     local ended = first and call('ZRANK', set, first)
@@ -103,10 +112,7 @@ function shared()
   -- Drops readers that have ended. Returns how many are left, and the one that ends last; the lock then
   -- ends with it.
   function s.trim(lock)
-    local ended = call('ZRANGE', set, '(0', string.format('%.0f', ms), 'BYSCORE', 'LIMIT', '0', '500')
-    if ended[1] then
-      call('ZREM', set, unpack(ended))
-    end
+    s.drop('500')
     local last = call('ZRANGE', set, '-1', '-1', 'WITHSCORES')
     if not last[1] or last[2] + 0 == 0 then -- only what probe has written
       return 0, ''
