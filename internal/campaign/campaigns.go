@@ -260,8 +260,7 @@ func (s *Campaigns) mayLock(key string) bool {
 // makes it one more vote. Otherwise the next waiter gets it; that request never touches a lease. The node drops the
 // request when it has enough of them: the reservation ends with the grace.
 func (s *Campaigns) unused(i int, key, ticket string) {
-	if l := s.locks.Find(key); l != nil && !l.Over() {
-		l.TakeReservations(quorum.Set(0).With(i))
+	if l := s.locks.Find(key); l != nil && l.TakeReservations(quorum.Set(0).With(i)) {
 		if _, _, ofSlots := wire.SlotOf(key); !ofSlots {
 			return // that was all for which the ticket had a reservation
 		}

@@ -64,8 +64,8 @@ func (l *Lock) RecordTicket(text string, queued, reserved quorum.Set) {
 
 // TakeReservations makes the lock take the reservations for its ticket on these nodes: a heal makes each of them one
 // more vote. Messages cause most of these calls, so a node that has the lock, or has not answered the last time, is not
-// asked.
-func (l *Lock) TakeReservations(nodes quorum.Set) {
+// asked. It reports whether the lock still lives: one that has ended takes none.
+func (l *Lock) TakeReservations(nodes quorum.Set) (lives bool) {
 	var heal healing
 	for i := range nodes.All() {
 		l.mu.Lock()
@@ -73,7 +73,9 @@ func (l *Lock) TakeReservations(nodes quorum.Set) {
 			l.is.taking = l.is.taking.With(i)
 			heal = heal.with(l, quorum.Set(0).With(i))
 		}
+		lives = !l.is.over
 		l.mu.Unlock()
 	}
 	l.of.heal(heal)
+	return lives
 }
