@@ -7,10 +7,15 @@
 // quorum.Observer polls the nodes without taking part in the run. In one run of seven, leases are detached, and other
 // clients use copies of their handles: they resume the lease, or give the lock back. The simulated nodes run the
 // operations of the script apply. In most runs, a client without a ticket also uses the commands of the lean way; its
-// release is the usual one. Production makes two decisions outside these types, and this package implements them again:
-// what the nodes have shown about a hold (proof.go), and the instant of a lease's next round. A client is a process
-// with a few callers. Clients queue or, by chance, poll. A wake-up can be lost, late or doubled like any message. The
-// expiry of a queue is not simulated.
+// release is the usual one. A client is a process with a few callers. Clients queue or, by chance, poll. A wake-up can be
+// lost, late or doubled like any message.
+//
+// Production makes some decisions outside these types, and this package implements them again: what the nodes have shown
+// about a hold (proof.go), the instant of a lease's next round, the greeting and the quarantine of a node (known.go),
+// what an answer of the lean way means (lean.go), and which releases are sent again. Other tests must find errors in the
+// production code of these, and of what is not simulated: requests that leave a client in another order than the steps
+// that caused them, operations that fail inside the script, the expiry of a queue, minimum and maximum holds, lock
+// delays, and Verify. A renewal that finds its lease revoked counts as one that finds another owner.
 //
 // In one run of four, some clients read: they ask for shared leases, and a writer may continue as a reader. The readers
 // are drawn from a generator of their own, so the other runs stay as they are.
