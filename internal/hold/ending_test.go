@@ -269,6 +269,7 @@ func TestAChangeOfTheTTLWaitsForARenewalOnItsWayToTheQueues(t *testing.T) {
 	l, first := p.open(t, p.grant(&config.Terms{
 		Terms: quorum.Terms{Nodes: 1, TTL: time.Hour, Timeout: 10 * time.Second}, KeyTTL: "3600000", Manual: true,
 	}))
+	server.MustDo("SET", l.key, l.value, "PX", "3600000")
 	longer := *l.Terms()
 	longer.TTL, longer.KeyTTL = 2*longer.TTL, "7200000"
 	post := p.renewing(l)

@@ -302,3 +302,19 @@ func TestAnOldServerIsRefusedAtTheGreeting(t *testing.T) {
 		}
 	}
 }
+
+// The voters have half a second, and so has the server that they name: from far away TCP and TLS take three round trips.
+func TestADialOfAGroupHasTimeForTheQuestionToItsVoters(t *testing.T) {
+	for most, l := range map[time.Duration]*link{maxDial: {}, 2 * maxDial: {group: &master.Group{}}} {
+		l.life = t.Context()
+		var left time.Duration
+		o := l.required(rueidis.ClientOption{DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			end, _ := ctx.Deadline()
+			left = time.Until(end)
+			return nil, net.ErrClosed
+		}}, nil)
+		_, err := o.DialCtxFn(t.Context(), "a", &net.Dialer{}, nil)
+		require.Error(t, err)
+		assert.InDelta(t, most, left, float64(maxDial/2))
+	}
+}

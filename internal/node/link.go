@@ -150,5 +150,5 @@ func (l *link) open() (rueidis.Client, error) {
 	if c := l.cfg.Cluster; c != nil {
 		return c.client(l.life, &c.requests, l.group, true, l.conns.watch), nil
 	}
-	return rueidis.NewClient(forWorker(requiredOptions(l.life, l.option(true), l.conns.watch)))
+	return rueidis.NewClient(forWorker(l.required(l.option(true), l.conns.watch)))
 }

@@ -70,7 +70,7 @@ func New(cfg Config) *Node {
 		if c := n.cfg.Cluster; c != nil {
 			return c.client(n.life, &c.wakeUps, n.group, false, n.conns.watchSubscriber), nil
 		}
-		return rueidis.NewClient(requiredOptions(n.life, n.option(false), n.conns.watchSubscriber))
+		return rueidis.NewClient(n.required(n.option(false), n.conns.watchSubscriber))
 	}
 	return n
 }

@@ -77,6 +77,18 @@ const (
 // "taken", by the client's own key; a pipeline longer than BlockingPipeline would go over
 // another connection. A dial reports its connection to watched, and ends with life.
 func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+	return requiredWithin(life, maxDial, o, watched)
+}
+
+// required is requiredOptions for the node. The dial of a group asks its voters first.
+func (l *link) required(o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+	if l.group != nil {
+		return requiredWithin(l.life, 2*maxDial, o, watched)
+	}
+	return requiredOptions(l.life, o, watched)
+}
+
+func requiredWithin(life context.Context, most time.Duration, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
 	o.PipelineMultiplex, o.BlockingPipeline = -1, -1
@@ -99,7 +111,7 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 	o.DialFn = nil
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 		// A user's dial function may respect its context and not d.Timeout.
-		ctx, cancel := context.WithTimeout(ctx, maxDial)
+		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		conn, err := callOrAbandon(life, "the dial function", func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
 		if err != nil {

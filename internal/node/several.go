@@ -148,7 +148,7 @@ func prober(l *link, within time.Duration) func() Identity {
 
 // probe returns the master that a new connection reaches, the zero Identity if it reaches none.
 func probe(l *link) Identity {
-	client, _ := rueidis.NewClient(forWorker(requiredOptions(l.life, l.optionAgain(), l.conns.watchAside)))
+	client, _ := rueidis.NewClient(forWorker(l.required(l.optionAgain(), l.conns.watchAside)))
 	if client == nil {
 		return Identity{}
 	}

@@ -113,6 +113,27 @@ func TestAVoteThatShowsASteppedClockDoesNotCount(t *testing.T) {
 	})
 }
 
+// The quarantine after a step forward ends an hour later by that clock. When the clock is set back, each new process would
+// wait for the longest lease until then.
+func TestAQuarantineFromAClockThatWasAheadDoesNotMeetEachNewProcess(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		guarded := []quorumlock.Option{quorumlock.WithRestartGuard(30 * time.Second), quorumlock.WithTrustEmptyNodes()}
+		m := manager(t, c, guarded...)
+		acquire(t, m, "job")
+		c.Nodes()[0].StepClock(time.Hour)
+		time.Sleep(10 * time.Second)
+		require.Positive(t, m.Nodes()[0].QuarantinedFor)
+		c.Nodes()[0].StepClock(-time.Hour)
+		fresh := func() *quorumlock.Manager { return manager(t, c, guarded...) }
+		assert.Positive(t, fresh().Nodes()[0].QuarantinedFor, "the first one finds it")
+		time.Sleep(time.Minute)
+		for _, client := range []*quorumlock.Manager{m, fresh()} {
+			assert.Zero(t, client.Nodes()[0].QuarantinedFor)
+			require.NoError(t, client.Nodes()[0].Err)
+		}
+	})
+}
+
 // If one client finds a clock step, all clients learn of it with the next vote. Their own readings of that clock may be
 // too old, or missing.
 func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {

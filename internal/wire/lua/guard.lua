@@ -51,7 +51,10 @@ function f.guard(_, run, longest, trust, force, nonce, open, not_after)
   local epoch, before = string.match(run, '%.(%d+)$'), string.match(old or '', '%.(%d+)$')
   local later = epoch and before and tonumber(before) > tonumber(epoch)
   local differs = agreed ~= longest
-  if old and stop < 9007199254740991 and (later or differs and bound or not differs and old == run and force ~= '1') then
+  -- The node's clock has been set back since. Each new process would wait as long as the first one did, until the clock
+  -- has come there, so the quarantine begins again.
+  local ahead = old and stop > now + longest * 1000 + 1000000
+  if old and stop < 9007199254740991 and (later or differs and bound or not differs and old == run and force ~= '1' and not ahead) then
     if not differs and not later and (opened and open == '' or not opened and open ~= '' and not bound) then
       marker = opened and string.sub(marker, 1, -5) or marker .. open
       f.room()
