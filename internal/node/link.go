@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -120,6 +121,14 @@ func (l *link) option(own bool) rueidis.ClientOption {
 	o.InitAddress = []string{l.addr}
 	o.DialCtxFn = l.group.Dial(dial, own)
 	return o
+}
+
+// required is requiredOptions for the node. The dial of a group asks its voters first.
+func (l *link) required(o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+	if l.group != nil {
+		return requiredWithin(l.life, 2*maxDial, o, watched)
+	}
+	return requiredOptions(l.life, o, watched)
 }
 
 // optionAgain returns the option of a connection to the server that the worker has dialled.

@@ -80,14 +80,6 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 	return requiredWithin(life, maxDial, o, watched)
 }
 
-// required is requiredOptions for the node. The dial of a group asks its voters first.
-func (l *link) required(o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
-	if l.group != nil {
-		return requiredWithin(l.life, 2*maxDial, o, watched)
-	}
-	return requiredOptions(l.life, o, watched)
-}
-
 func requiredWithin(life context.Context, most time.Duration, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
