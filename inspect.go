@@ -44,8 +44,8 @@ type Status struct {
 	// is above it, except a token of readers, which is one more.
 	Fence int64
 	// Waiters is how many wait in the queue, this process included: the largest number on any node.
-	// Of the callers of one process for an exclusive lease only the first is in it. A call that was not refused yet
-	// may be missing, and one that ended a moment ago may be counted. A node leaves out processes
+	// Of the callers of one process for an exclusive lease only the first is in it. A call that was
+	// not refused yet may be missing, and one that ended a moment ago may be counted. A node leaves out processes
 	// whose connection has ended, such as killed ones. One that is stopped, or cut off with its
 	// connection still open, counts until its turn comes or nothing has waited for a minute. So
 	// does a killed one behind the first 500 in a queue, or where the user lacks +pubsub|numsub.
@@ -248,7 +248,8 @@ func (sh *shard) status(name string, answers *ensemble.Answers) Status {
 	}
 	if s.Readers > 0 {
 		s.Holders = sh.readersOf(answers)
-		if of := func(h Holder) bool { return h.Owner == s.Holder.Owner }; len(s.Holders) > 0 && !slices.ContainsFunc(s.Holders, of) {
+		listed := slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Owner == s.Holder.Owner })
+		if len(s.Holders) > 0 && !listed { // only one node has that reader
 			asked := s.Holder.Asked
 			s.Holder = s.Holders[0]
 			s.Holder.Asked = asked
@@ -302,7 +303,8 @@ type LeaseStatus struct {
 // It is empty after Close.
 //
 // Wanted counts the callers of this process that want an exclusive lease at once, and others from
-// the first renewal after the first call of Leases. From then on the Manager needs more memory for each lease.
+// the first renewal after the first call of Leases. From then on the Manager needs more memory for
+// each lease.
 func (m *Manager) Leases() []LeaseStatus {
 	all := []LeaseStatus{}
 	for _, sh := range m.shards {

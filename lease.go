@@ -282,9 +282,10 @@ func (l *Lease) Verify(ctx context.Context) error {
 // process waits: only Err and Lost show a loss that is found then. A nil ctx is ErrInvalid.
 //
 // ErrReleased means that the lease was released before; ErrLost (a *LostError) that it was lost
-// before, or that the nodes show that another client may have had the lock, as Err and Lost say; ErrNoQuorum (a *QuorumError) that too few nodes confirmed within the node timeout, or before
-// ctx ended (joined with ctx.Err() and its cause): it continues in the background, and the other
-// keys expire.
+// before, or that the nodes show that another client may have had the lock, as Err and Lost say;
+// ErrNoQuorum (a *QuorumError) that too few nodes confirmed within the node timeout, or before ctx
+// ended (joined with ctx.Err() and its cause): it continues in the background, and the other keys
+// expire.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()

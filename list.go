@@ -21,8 +21,8 @@ import (
 //
 // List scans all keys of a majority of the nodes, one after the other, in steps of 250 keys with
 // pauses of 2 ms: a node with a million keys takes more than 8 s. Each name that is found costs
-// every node a read. Stop when you have what you need; for one name, use Inspect or
-// Observe. The user of the nodes needs the right +scan, which shows the names of all keys.
+// every node a read. Stop when you have what you need; for one name, use Inspect or Observe. The user
+// of the nodes needs the right +scan, which shows the names of all keys.
 //
 // If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts
 // the nodes that were scanned, or that answered about a name), joined with ctx.Err() and ctx's
@@ -66,8 +66,8 @@ const listed = 64
 // SCAN. Each name costs every node a read.
 //
 // If no majority has answered about a name, the last pair has the error: ErrNoQuorum (a *QuorumError), joined with
-// ctx.Err() and ctx's cause if ctx ended; ErrClosed; or ErrInvalid for the first bad name, before any node is asked. Each range over the
-// iterator asks again. It is safe for concurrent use, and names must not change during it.
+// ctx.Err() and ctx's cause if ctx ended; ErrClosed; or ErrInvalid for the first bad name, before any node is asked.
+// Each range over the iterator asks again. It is safe for concurrent use, and names must not change during it.
 func (m *Manager) InspectAll(ctx context.Context, names []string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		for _, name := range names {

@@ -203,8 +203,8 @@ func WithDriftFactor(f float64) Option {
 // last attempt's error.
 //
 // Each call that must wait calls f once, AcquireAll for each name, and asks the result before each
-// wait; nil means the default, and so does a function that has not returned within 50 ms. A panic continues in the
-// caller's goroutine. A waiter in the nodes' queues asks less often: it waits the backoff (at
+// wait; nil means the default, and so does a function that has not returned within 50 ms. A panic
+// continues in the caller's goroutine. A waiter in the nodes' queues asks less often: it waits the backoff (at
 // least 50 ms) times its place, up to 5 s. A backoff above 5 s counts unmultiplied, up to 20 s.
 // A wait ends soon after the holder's keys.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
