@@ -24,6 +24,7 @@ var permitCases = []testCase{
 	{"a waiter that was let in and goes makes way for the next", passesTheRightOn},
 	{"a right that was not used in time is the next waiter's", endsWithTheGrace},
 	{"waiters for a permit that do not listen any more are skipped, 64 at most", skipsForASlot},
+	{"more waiters than a script lets in stay before the asker", letsInSoMany},
 	{"a waiter for a permit that is late, or that no message reaches, keeps no place", queuesNobodyForASlot},
 	{"a waiter with a smaller limit is not let in to the slots above", letsInBelowTheLimit},
 	{"a waiter that yields keeps its place behind the others", yieldsASlot},
@@ -261,6 +262,26 @@ func skipsForASlot(r *rig) {
 			admitted(r, 1)
 			r.woken(slotFor(r, 1, 0))
 		}
+	}
+}
+
+func letsInSoMany(r *rig) {
+	const limit = 70
+	r.subscribe()
+	var want []int
+	for n := range limit {
+		r.admin("ZADD", wire.QueueKey(family(r)), enqueuedAt(n), permitTicket(n, limit))
+		want = append(want, n)
+	}
+	r.admin("SET", r.hint, "1")
+	asks := permitFor(r, carol, limit, 0, limit)
+	for _, admits := range []int{64, limit} {
+		got := r.one(asks).([]any)
+		assert.Equal(r, answer("", got[1], limit-admits, -1), got, "the others come first")
+		admitted(r, want[:admits]...)
+	}
+	for w := r.received(); w.kind != wire.WakeReserved || w.ticket != name(limit-1); {
+		w = r.received()
 	}
 }
 

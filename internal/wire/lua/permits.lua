@@ -122,8 +122,9 @@ function permits()
     return tonumber(call('ZSCORE', set, name) or 0) > rights + ms
   end
 
-  -- Lets the waiters at the head of the queue in, one for each slot that is free. Returns whether me
-  -- is one of them, the first of the others, and whether the queue is empty now.
+  -- Lets the waiters at the head of the queue in, one for each slot that is free, and 64 at most: f.watch has woken
+  -- some behind them. If all 64 were dead, the queue is recalled. Returns whether me is one of them, the first of the
+  -- others, and whether the queue is empty now.
   function p.serve(family, first, me)
     local head, served, free, of, admitted = nil, 0, 0, nil, nil
     for _ = 1, 64 do
@@ -153,8 +154,10 @@ function permits()
         end
       end
     end
-    rare().recall(family, me)
-    return false, head, true
+    if not head then
+      rare().recall(family, me)
+    end
+    return false, head, not head
   end
 
   -- Reports whether a client may take a free slot: it was let in, or nobody is before it.
