@@ -159,7 +159,7 @@ func enough(ctx context.Context, e *ensemble.Ensemble, op, name string, a *ensem
 		problems[i] = a.Err(i)
 	}
 	err := noQuorum(e, op, name, a.Got, problems)
-	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrReleased) {
+	if !a.EndedBy(ctx) {
 		return err
 	}
 	what := "stopped waiting for answers"

@@ -53,9 +53,9 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	if err != nil {
 		return "", err
 	}
-	pending.Wait(ctx, l.lock.Terms().Timeout)
+	pending.WaitEnding(ctx, l.lock.Terms().Timeout)
 	err = enough(ctx, l.shard().ensemble, "detach", l.Name(), pending)
-	if err == nil && pending.Got < l.shard().ensemble.Size() && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrReleased) {
+	if err == nil && pending.Got < l.shard().ensemble.Size() && pending.EndedBy(ctx) {
 		err = errs.Ended(ctx, nil, "quorumlock: detach "+strconv.Quote(l.Name())) // a node may mark the lock after the handle has been used
 	}
 	if err != nil {

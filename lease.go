@@ -318,7 +318,7 @@ func (l *Lease) release(ctx context.Context) error {
 
 // returned waits for the answers to a release.
 func (l *Lease) returned(ctx context.Context, pending *ensemble.Answers) error {
-	pending.Wait(ctx, l.lock.Terms().Timeout)
+	pending.WaitEnding(ctx, l.lock.Terms().Timeout)
 	if err := l.Err(); errors.Is(err, ErrLost) {
 		return err
 	}

@@ -27,6 +27,7 @@ type Answers struct {
 	answered quorum.Set   // nodes that have answered
 	over     bool         // later answers are ignored
 	ended    bool         // the context had ended before the wait
+	ending   bool         // the question ends a lease
 	errors   []error      // of the nodes whose answer was not good; nil until there is one
 	Replies  []wire.Reply // by node, if they are wanted; read after Wait
 	waited   time.Duration
@@ -153,6 +154,18 @@ func (e *Ensemble) Collect(
 	return a
 }
 
+// WaitEnding is Wait for a question that ends a lease. Its end ends the contexts that belong to the lease, such as those
+// in Do, so a context that a release has ended does not end this wait.
+func (a *Answers) WaitEnding(ctx context.Context, timeout time.Duration) {
+	a.ending = true
+	a.Wait(ctx, timeout)
+}
+
+// EndedBy reports whether ctx has ended in a way that ends the wait.
+func (a *Answers) EndedBy(ctx context.Context) bool {
+	return ctx.Err() != nil && !(a.ending && errors.Is(context.Cause(ctx), errs.ErrReleased))
+}
+
 // Wait returns when there are enough good answers, when the timeout since the question has passed,
 // or when ctx ends.
 func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
@@ -167,9 +180,7 @@ func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
 		case <-timer.C:
 			waiting = false
 		case <-done:
-			// The release ends the contexts that belong to the lease, such as those in
-			// Do. So that cause does not end this wait.
-			if waiting = errors.Is(context.Cause(ctx), errs.ErrReleased); waiting {
+			if waiting = !a.EndedBy(ctx); waiting {
 				done = nil
 			}
 			ended = before && !waiting
