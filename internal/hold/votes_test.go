@@ -86,6 +86,38 @@ func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {
 	require.Eventually(t, func() bool { return late.MustDo("EXISTS", g.Entry.Lock) == int64(0) }, 10*time.Second, time.Millisecond)
 }
 
+// A reservation that a lock has not taken goes to the next waiter, so the lock must not say that it takes one when it has
+// ended. It may end between the caller's look for it and this call.
+func TestALockThatHasEndedTakesNoReservation(t *testing.T) {
+	third := quorum.Set(0).With(2)
+	for way, end := range map[string]func(*Lock, *lease){
+		"released": func(l *Lock, first *lease) {
+			_, _, ok := l.Vacate(first, Ending{What: Released})
+			require.True(t, ok)
+			l.Free(wire.TicketUpdate{})
+		},
+		"lost": func(l *Lock, _ *lease) {
+			l.step(quorum.Input{Kind: quorum.InputMissing, Node: 0, At: l.of.clock.Now()}, nil)
+			l.step(quorum.Input{Kind: quorum.InputMissing, Node: 1, At: l.of.clock.Now()}, nil)
+		},
+	} {
+		p := idle(3)
+		g := p.grant(hour(3))
+		*g.Ballot = quorum.NewBallot(3, true, 7)
+		g.Ballot.Grant(0, 7, 3)
+		g.Ballot.Grant(1, 7, 3)
+		l, first := p.open(t, g)
+		assert.True(t, l.TakeReservations(third), "a lock that lives")
+		assert.True(t, l.TakeReservations(third), "the heal that was posted takes this one")
+		assert.Equal(t, third, l.is.taking)
+		l.is.taking = 0 // as after the answer
+		end(l, first)
+		require.True(t, l.Over(), way)
+		assert.False(t, l.TakeReservations(third), way)
+		assert.Zero(t, l.is.taking, "%s: a node was asked for it", way)
+	}
+}
+
 // Late answers find the lock by its attempt, which is used again afterwards. A release must not
 // withdraw an acquisition of another lock.
 func TestALockForgetsItsAcquisitionOnceEveryNodeHasAnswered(t *testing.T) {
