@@ -32,7 +32,7 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer. docs/managed.md says
 // what keeps a lock safe through a failover, and what it costs. The Sentinels' user needs
-// +sentinel|master, +sentinel|myid and +sentinel|sentinels.
+// +sentinel|master, +sentinel|get-master-addr-by-name, +sentinel|myid and +sentinel|sentinels.
 //
 // New returns an InvalidError for an empty master set, and for a bad or repeated address. It
 // also does so if wrong addresses leave no majority: Sentinels that do not know the set, refuse

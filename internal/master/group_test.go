@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -38,8 +39,8 @@ func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Group
 }
 
 // voter is what a Sentinel answers, or in master a node of a cluster; it is down if that is "".
-// Without id and others, a Sentinel answers everything alike.
-type voter struct{ master, id, others string }
+// Without id and others, a Sentinel answers everything alike; without addr, it gives clients the address in master.
+type voter struct{ master, addr, id, others string }
 
 func bulkText(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
@@ -65,6 +66,7 @@ func votingAs(t *testing.T, option rueidis.ClientOption, voters ...voter) *Group
 	option.AlwaysRESP2 = true
 	option.DialCtxFn = func(_ context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		answers := voters[int(addr[0]-'0')]
+		answers.addr = cmp.Or(answers.addr, givenIn(answers.master))
 		answers.id, answers.others = cmp.Or(answers.id, answers.master), cmp.Or(answers.others, answers.master)
 		if answers.master == "" {
 			return nil, errors.New("down")
@@ -76,7 +78,8 @@ func votingAs(t *testing.T, option rueidis.ClientOption, voters ...voter) *Group
 		}
 		here, there := net.Pipe()
 		p := redistest.NewParrot(map[string][]byte{"CLUSTER": []byte(answers.master),
-			"SENTINEL MASTER": []byte(answers.master), "SENTINEL MYID": []byte(answers.id), "SENTINEL SENTINELS": []byte(answers.others)})
+			"SENTINEL MASTER": []byte(answers.master), "SENTINEL GET-MASTER-ADDR-BY-NAME": []byte(answers.addr),
+			"SENTINEL MYID": []byte(answers.id), "SENTINEL SENTINELS": []byte(answers.others)})
 		served.Go(func() { p.Serve(there) })
 		return here, nil
 	}
@@ -108,6 +111,19 @@ func says(host string, epoch int) string {
 		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(f), f)
 	}
 	return b.String()
+}
+
+// gives is what a Sentinel answers to clients that ask for the address.
+func gives(host string) string { return "*2\r\n" + bulkText(host) + bulkText("6379") }
+
+var hostIn = regexp.MustCompile(`\$2\r\nip\r\n\$\d+\r\n(.+)\r\n\$4\r\nport\r\n`)
+
+// givenIn returns what gives does, for the host of what says returned; it returns any other answer as it is.
+func givenIn(master string) string {
+	if host := hostIn.FindStringSubmatch(master); host != nil {
+		return gives(host[1])
+	}
+	return master
 }
 
 func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
@@ -337,7 +353,7 @@ func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
 		"it is not a Sentinel":   {voter{master: "-ERR unknown command 'SENTINEL'\r\n"}, "2:1 is not a Sentinel"},
 		"it does not say which one it is": {voter{master: says("a", 7), id: noRight, others: noRight},
 			"a Sentinel does not identify itself or the others (NOPERM this user has no permissions to run the 'sentinel|myid' command)"},
-		"it does not say which others it knows": {voter{master: says("a", 7), id: bulkText("z"), others: noRight}, "give the Sentinels' user +sentinel|master, +sentinel|myid"},
+		"it does not say which others it knows": {voter{master: says("a", 7), id: bulkText("z"), others: noRight}, "give the Sentinels' user " + sentinelRights},
 		"all is well":                           {good("z"), ""},
 		"it is down":                            {voter{}, ""},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,11 +34,14 @@ func newSentinels(life context.Context, option *rueidis.ClientOption, aside func
 // itself, and the next server at the address may be another.
 func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (view, error) {
 	b := client.B()
+	// A Sentinel executes one packet without anything between the commands. If it reads them in two parts, the address is
+	// older than the epoch, no term has this pair, and the next question corrects it.
 	replies := client.DoMulti(ctx,
+		b.Arbitrary("SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.set).Build(),
 		b.Arbitrary("SENTINEL", "MASTER", s.set).Build(),
 		b.Arbitrary("SENTINEL", "MYID").Build(),
 		b.Arbitrary("SENTINEL", "SENTINELS", s.set).Build())
-	fields, err := replies[0].AsStrMap()
+	fields, err := replies[1].AsStrMap()
 	if err != nil {
 		return view{}, err
 	}
@@ -49,11 +53,34 @@ func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (view, error
 	if others, err := strconv.Atoi(fields["num-other-sentinels"]); err == nil {
 		know.size = others + 1
 	}
-	return know, know.identify(replies[1], replies[2])
+	if err := know.locate(replies[0]); err != nil {
+		return view{}, err
+	}
+	return know, know.identify(replies[2], replies[3])
 }
 
 // term returns the term that the Sentinel names.
 func (s *sentinels) term(know view, _ int) (Term, error) { return know.named, nil }
+
+// locate reads the address that clients get. The Sentinel that leads a failover raises its config-epoch at the
+// promotion, but shows the old address in SENTINEL MASTER until the replicas follow the new master.
+func (a *view) locate(current rueidis.RedisResult) error {
+	addr, err := current.AsStrSlice()
+	if redis, ok := rueidis.IsRedisErr(err); ok {
+		a.late = &wire.ConfigError{
+			Problem: "a Sentinel does not give clients the master's address (" + redis.Error() + "), so a failover may be noticed late",
+			Fix:     "give the Sentinels' user " + sentinelRights,
+		}
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if len(addr) != 2 || slices.Contains(addr, "") {
+		return errors.New("SENTINEL GET-MASTER-ADDR-BY-NAME: reply not understood")
+	}
+	a.named.Addr = net.JoinHostPort(addr[0], addr[1])
+	return nil
+}
 
 // identify reads which Sentinel answers, and which others it knows.
 func (a *view) identify(myself, others rueidis.RedisResult) error {
@@ -82,16 +109,15 @@ func (a *view) identify(myself, others rueidis.RedisResult) error {
 	return nil
 }
 
-const sentinelRights = "+sentinel|master, +sentinel|myid and +sentinel|sentinels"
+const sentinelRights = "+sentinel|master, +sentinel|get-master-addr-by-name, +sentinel|myid and +sentinel|sentinels"
 
 // explain adds to an error of a Sentinel its address and the fix.
 func (s *sentinels) explain(addr string, err error) error {
-	redis, ok := rueidis.IsRedisErr(err)
-	if !ok {
+	if _, ok := rueidis.IsRedisErr(err); !ok && !rueidis.IsRedisNil(err) {
 		return noAnswer(addr, err)
 	}
-	switch text := redis.Error(); {
-	case strings.Contains(text, "No such master"):
+	switch text := err.Error(); {
+	case rueidis.IsRedisNil(err), strings.Contains(text, "No such master"): // nil instead of an address
 		return &wire.ConfigError{
 			Problem: fmt.Sprintf("the Sentinel at %s knows no master set %q", addr, s.set),
 			Fix:     "name the master set as `sentinel monitor` does, and the Sentinels of one group", List: true,

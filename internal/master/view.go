@@ -28,6 +28,8 @@ type view struct {
 	// unidentified is why id or peers are unknown. Without an id, two addresses of this voter
 	// would count as two.
 	unidentified *wire.ConfigError
+	// late is why a Sentinel may name the old master until a failover ends.
+	late *wire.ConfigError
 }
 
 // owned is a range of slots, and the master that owns it.

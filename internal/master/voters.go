@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -220,7 +221,7 @@ func (v *voters) faults(slot int) (faults []error) {
 	for i, err := range all {
 		config, ok := configOf(err)
 		if !ok {
-			config = answers[i].unidentified
+			config = cmp.Or(answers[i].unidentified, answers[i].late)
 		}
 		if config != nil && !known[config.Error()] {
 			known[config.Error()] = true

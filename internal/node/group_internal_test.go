@@ -43,7 +43,8 @@ func voting(t *testing.T, option rueidis.ClientOption, answer string) *Node {
 		}
 		here, there := net.Pipe()
 		p := redistest.NewParrot(map[string][]byte{"CLUSTER": []byte(answer), "SENTINEL MASTER": []byte(answer),
-			"SENTINEL MYID": []byte("$3\r\nid0\r\n"), "SENTINEL SENTINELS": []byte("*0\r\n")})
+			"SENTINEL GET-MASTER-ADDR-BY-NAME": []byte("*2\r\n$1\r\na\r\n$4\r\n6379\r\n"), "SENTINEL MYID": []byte("$3\r\nid0\r\n"),
+			"SENTINEL SENTINELS": []byte("*0\r\n")})
 		served.Go(func() { p.Serve(there) })
 		return here, nil
 	}

@@ -107,7 +107,7 @@ func TestASentinelThatIsOfNoUseIsAWarning(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has a group of its own")
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
-	const rights = "+sentinel|master +sentinel|myid +sentinel|sentinels"
+	const rights = "+sentinel|master +sentinel|get-master-addr-by-name +sentinel|myid +sentinel|sentinels"
 	for i, s := range g.Sentinels() {
 		allowed := rights
 		if i == 1 {
@@ -123,7 +123,7 @@ func TestASentinelThatIsOfNoUseIsAWarning(t *testing.T) {
 	}{
 		"it knows no such set":            {third: ignorant.Addr(), text: "the Sentinel at " + ignorant.Addr() + ` knows no master set "` + g.Name() + `": name the master set`},
 		"it does not know the user":       {third: locked.Addr(), text: "the Sentinel at " + locked.Addr() + " says WRONGPASS"},
-		"it does not say which one it is": {third: g.SentinelAddrs()[1], text: "give the Sentinels' user +sentinel|master, +sentinel|myid and +sentinel|sentinels"},
+		"it does not say which one it is": {third: g.SentinelAddrs()[1], text: "give the Sentinels' user +sentinel|master, +sentinel|get-master-addr-by-name, +sentinel|myid and +sentinel|sentinels"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			var log transcript
@@ -316,6 +316,33 @@ func TestARollingUpgradeCostsOnePlannedFailover(t *testing.T) {
 	testkit.Renewed(t, l)
 	assert.LessOrEqual(t, m.Nodes()[0].QuarantinedFor, time.Until(over)+time.Second, "its restart starts no other quarantine")
 	testkit.Released(t, l)
+}
+
+// The Sentinel that leads a failover shows the old master in SENTINEL MASTER until the replicas follow the new one. With
+// another Sentinel down, it is needed for the majority.
+func TestAFailoverCountsBeforeTheReplicasFollow(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a group of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick, DownAfter: 5 * time.Minute, FailoverTimeout: 5 * time.Minute})
+	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, patient(quorumlock.WithRestartGuard(time.Minute), quorumlock.WithFailover(window))...)
+	require.Equal(t, g.Addrs()[0], m.Nodes()[0].Master)
+	leader := g.Sentinels()[0]
+	shown := func() string {
+		fields := map[string]string{}
+		reply := leader.MustDo("SENTINEL", "MASTER", g.Name()).([]any)
+		for i := 0; i+1 < len(reply); i += 2 {
+			fields[reply[i].(string)], _ = reply[i+1].(string)
+		}
+		return net.JoinHostPort(fields["ip"], fields["port"])
+	}
+	leader.MustDo("SENTINEL", "DEBUG", "ping-period", "200", "slave-reconf-timeout", "300000")
+	g.Servers()[2].Stop()       // it cannot follow
+	time.Sleep(2 * time.Second) // the leader promotes no replica that has missed five pings
+	g.Sentinels()[2].Stop()
+	leader.MustDo("SENTINEL", "FAILOVER", g.Name())
+	testkit.Eventually(t, "the node is connected to the new master", func() bool { return m.Nodes()[0].Master == g.Addrs()[1] })
+	assert.Equal(t, g.Addrs()[0], shown(), "the replicas do not follow yet")
+	assert.NoError(t, m.Nodes()[0].Warning)
 }
 
 // A Sentinel that is cut off with the old master names that master forever, and the old master continues to answer.
