@@ -193,8 +193,11 @@ func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
 	n.greeter.identity = Identity{RunID: "run", ReplID: "data"}
 	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
 	assert.Equal(t, "run.data.7", n.greeter.markerWord())
-	assert.EqualValues(t, 7, epochOf(n.greeter.markerWord()+" 1700000000000000 60000 nonce"))
-	assert.EqualValues(t, 0, epochOf("run 1700000000000000 60000 nonce"))
+	epoch, found := epochOf(n.greeter.markerWord() + " 1700000000000000 60000 nonce")
+	assert.EqualValues(t, 7, epoch)
+	assert.True(t, found)
+	_, found = epochOf("run 1700000000000000 60000 nonce")
+	assert.False(t, found)
 	n.group = nil
 	assert.Equal(t, "run", n.greeter.markerWord())
 	n.group = voting(t, masterSet, says).group

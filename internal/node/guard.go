@@ -39,10 +39,16 @@ func (g *greeter) guard() (withheld, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.group != nil && epochOf(marker) > epochOf(g.markerWord()) {
+	theirs, group := epochOf(marker)
+	switch own, ours := epochOf(g.markerWord()); {
+	case group != ours:
+		return &wire.ConfigError{
+			Problem: "the other clients list this server " + listedAs[group] + ", and this one " + listedAs[ours],
+			Fix:     "list it the same way on every client; to change it, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#move-to-a-failover-group",
+		}, nil
+	case g.group != nil && theirs > own:
 		return nil, &wire.AwayError{Err: ErrLaterTerm}
-	}
-	if agreed != longest {
+	case agreed != longest:
 		return &wire.ConfigError{
 			Problem: fmt.Sprintf("the other clients of this node use a restart guard of %d ms, and this one uses %d ms", agreed, longest),
 			Fix:     "give every client the same WithRestartGuard; to change it, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#change-maxttl",
@@ -159,12 +165,15 @@ func (g *greeter) markerWord() string {
 	return fmt.Sprintf("%s.%s.%d", g.identity.RunID, g.identity.ReplID, g.group.Used().Epoch)
 }
 
-// epochOf returns the epoch in a marker, or in the word that markerWord returns.
-func epochOf(marker string) int64 {
+// epochOf returns the epoch in a marker, or in the word that markerWord returns. Only words for groups have one.
+func epochOf(marker string) (epoch int64, found bool) {
 	word, _, _ := strings.Cut(marker, " ")
-	epoch, _ := strconv.ParseInt(word[strings.LastIndexByte(word, '.')+1:], 10, 64)
-	return epoch
+	point := strings.LastIndexByte(word, '.')
+	epoch, err := strconv.ParseInt(word[point+1:], 10, 64)
+	return epoch, point >= 0 && err == nil
 }
+
+var listedAs = map[bool]string{true: "as the master of a failover group", false: "by its address"}
 
 // ErrLaterTerm means that another client has met a later master of the group.
 var ErrLaterTerm = errors.New("another client has already used a later master of the group: this ends with the failover; if it lasts, the group has forgotten its epoch: " +

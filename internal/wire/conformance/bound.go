@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ var boundCases = []testCase{
 	{"a marker binds clients without the guard while a lease of one with it may be alive", boundByUse},
 	{"a marker that binds no client any more is opened by a rollout", boundNoMoreOpens},
 	{"a marker that binds no client any more is replaced by the marker of a guard with another time", boundNoMoreChanges},
+	{"a guard refuses the marker of clients that list the server as another kind of node", boundToOneKindOfNode},
 }
 
 // usedUntil registers the list of a client with the guard, which ends at this instant.
@@ -103,4 +105,27 @@ func boundNoMoreChanges(r *rig) {
 	assert.Equal(r, marker, r.admin("GET", r.marker))
 	r.admin("SET", r.marker, "run.data.12 1 60000 nonce")
 	r.unchanged(func() { r.one(r.guard("run.data.11", 90_000, "0", "0")) })
+
+	for other, own := range map[string]string{"run.data.12": "run", "run": "run.data.12"} { // an address, and a failover group
+		r.admin("SET", r.marker, other+" 1 60000 nonce")
+		usedUntil(r, r.micros()+60*second)
+		for _, force := range []string{"0", "1"} {
+			r.unchanged(func() { r.one(r.guard(own, 60_000, "0", force)) })
+		}
+		usedUntil(r, 1)
+		_, _, marker := r.quarantine(r.guard(own, 60_000, "0", "0"))
+		assert.True(r, strings.HasPrefix(marker, own+" "), marker)
+	}
+}
+
+func boundToOneKindOfNode(r *rig) {
+	other := "run.data.12" // of a failover group
+	if r.server.Group {
+		other = "run"
+	}
+	r.admin("SET", r.marker, other+" 1 1000 nonce")
+	usedUntil(r, r.micros()+60*second)
+	var config *wire.ConfigError
+	require.ErrorAs(r, r.connect(guarded(time.Second)).Health().Err, &config)
+	assert.Contains(r, config.Error(), "the other clients list this server")
 }

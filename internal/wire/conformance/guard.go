@@ -126,7 +126,7 @@ func (r *rig) guardTerms() {
 		assert.Equal(r, marker, r.admin("GET", r.marker), what)
 	}
 	for what, later := range map[string]string{
-		"the same server is the master again": mine + "13", "another server": "other.data.14", "other data": "other.new.14", "without an epoch": "run",
+		"the same server is the master again": mine + "13", "another server": "other.data.14", "other data": "other.new.14",
 	} {
 		before, _, was := r.quarantine(r.guard(mine+"12", 60_000, "0", "0"))
 		again, _, now := r.quarantine(r.guard(later, 60_000, "0", "0"))

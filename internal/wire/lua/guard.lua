@@ -33,7 +33,8 @@ end
 -- nonce makes every marker new, so that clients notice lost data even if the same
 -- process wrote a marker again. An end beyond 2^53-1, where doubles have gaps, is not
 -- valid. 'open' is part of the last word, so that the marker keeps its four words. A marker that binds
--- no client any more is opened by a rollout, and replaced by the marker of a guard with another time.
+-- no client any more is opened by a rollout, and replaced by the marker of a guard with another time, or of clients
+-- that list the server differently: only the word for a failover group ends with an epoch.
 function f.guard(_, run, longest, trust, force, nonce, open, not_after)
   if now > not_after + offset then
     return { 0, 0, '', run == '' and 0 or nil }
@@ -50,7 +51,7 @@ function f.guard(_, run, longest, trust, force, nonce, open, not_after)
   local bound = old and now <= f.bound()
   local epoch, before = string.match(run, '%.(%d+)$'), string.match(old or '', '%.(%d+)$')
   local later = epoch and before and tonumber(before) > tonumber(epoch)
-  local differs = agreed ~= longest
+  local differs = agreed ~= longest or old and not epoch ~= not before
   -- The node's clock has been set back since. Each new process would wait as long as the first one did, until the clock
   -- has come there, so the quarantine begins again.
   local ahead = old and stop > now + longest * 1000 + 1000000
