@@ -44,7 +44,7 @@ func letIn(n *node, first int8, me uint32, wall time.Duration) (mine bool, head 
 			head, n.reservedClient = v.ticket, v.client
 		}
 		served++
-		n.watch(&v, 0, me, wall)
+		n.watch(&v, me, wall)
 	}
 	return false, head
 }

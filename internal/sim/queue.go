@@ -84,27 +84,26 @@ func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 		}
 		n.expires = (wall + grace).Milliseconds()
 		n.wake(&head, forTicket, 0)
-		n.watch(&head, 0, me, wall)
+		n.watch(&head, me, wall)
 		return head.ticket
 	}
 	return 0
 }
 
 // watch wakes tickets behind the head, further and further back. It wakes the second each time, and the others after 20
-// ms or when the head has come to the middle one of them. before is how many tickets are queued before the second: 1 if
-// the head stays, or 0.
-func (n *node) watch(head *waiting, before int, me uint32, wall time.Duration) {
-	if n.queued <= before {
+// ms or when the head has come to the middle one of them.
+func (n *node) watch(head *waiting, me uint32, wall time.Duration) {
+	if n.queued == 0 {
 		return
 	}
-	n.wakeNext(before, 1, me)
+	n.wakeNext(0, 1, me)
 	if n.watchedUntil > wall && head.enqueuedAt < n.watched {
 		return
 	}
 	var places [maxQueue]int64
 	woken, last := 0, n.queued-1
-	for at := before; at < last; woken++ {
-		at = min(2*at+1-before, last)
+	for at := 0; at < last; woken++ {
+		at = min(2*at+1, last)
 		n.wakeNext(at, woken+2, me)
 		places[woken] = n.queue[at].enqueuedAt
 	}

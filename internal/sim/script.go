@@ -340,7 +340,6 @@ func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	switch available := free || bugs.has(ReservesAnyLock); {
 	case available && m.leaveFree && n.queued > 0 && n.subscribed(&n.queue[0]):
 		n.wake(&n.queue[0], leftFree, 0)
-		n.watch(&n.queue[0], 1, 0, wall)
 		m.reservation = n.queue[0].client != m.client
 	case available:
 		// The head may be the ticket of this release. Reserve the lock for it as well:

@@ -195,7 +195,7 @@ func admit(n *node, wall time.Duration) (first uint32) {
 		}
 	}
 	if first != 0 {
-		n.watch(&last, 0, 0, wall)
+		n.watch(&last, 0, wall)
 	}
 	return first
 }

@@ -150,7 +150,7 @@ function permits()
         end
         head, served = head or ahead[1], served + 1
         if ahead[3] then
-          rare().watch(family, ahead[2], ahead[3], me, 0)
+          rare().watch(family, ahead[2], ahead[3], me)
         end
       end
     end

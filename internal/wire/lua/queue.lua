@@ -1,8 +1,8 @@
 -- release  owner                   deletes the lock if it is ours, and reserves it for the
 --          head of its queue; run.lua deletes, and calls this file where there is a queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or stays at place
---          if that is not ''. mode 'y': other tickets go first this once; 'f': waiters are
---          woken, but the lock stays free, so that clients without tickets may get it
+--          if that is not ''. mode 'y': other tickets go first this once; 'f': the head is
+--          woken and the lock stays free, so that clients without tickets may get it
 --     1 deleted, 2 deleted and reserved for a waiter or left free for the
 --     head, 0 missing, -1 another's, or reserved for the ticket that stays
 --
@@ -57,7 +57,7 @@ function f.serve(lock, me)
       if grace and f.publish('r', first, lock) > 0 then
         call('SET', lock, string.sub(first, 1, 32) .. ' w ', 'PXAT', after(grace))
         if second then
-          f.watch(lock, place, second, me, 0)
+          f.watch(lock, place, second, me)
         end
         return first
       end
@@ -94,7 +94,7 @@ function f.admit(lock)
   call('ZADD', set, unpack(woken))
   shared().stretch(lock, longest)
   if ahead[i] then
-    f.watch(lock, ahead[i - 1], ahead[i], nil, 0)
+    f.watch(lock, ahead[i - 1], ahead[i])
   end
   return string.sub(woken[2], 1, 32), #gone
 end
@@ -104,8 +104,7 @@ end
 -- They stand further and further apart, and the last of the queue is one of them: so one of
 -- them lives, however many tickets at the front are dead. The second is woken each time,
 -- the others at most once in 20 ms, until the queue has come to the middle one of them.
--- before is how many tickets are queued before the second: 1 if the head stays, or 0.
-function f.watch(lock, place, second, me, before)
+function f.watch(lock, place, second, me)
   if second ~= me then
     f.publish('1', second, lock)
   end
@@ -113,10 +112,10 @@ function f.watch(lock, place, second, me, before)
   if tonumber(place) < (tonumber(watched) or 0) then
     return
   end
-  local places, at, rank = {}, before, 1
+  local places, at, rank = {}, 0, 1
   local last = call('ZCARD', queue) - 1
   while at < last do
-    rank, at = rank + 1, rank < 8 and math.min(2 * at + 1 - before, last) or last
+    rank, at = rank + 1, rank < 8 and math.min(2 * at + 1, last) or last
     local found = call('ZRANGE', queue, at, at, 'WITHSCORES')
     if found[1] ~= me then
       f.publish(rank, found[1], lock)
@@ -210,12 +209,9 @@ function f.settle(lock, free, ours, ticket, place, mode)
   end
   -- If the ticket that stays is the head, the lock is reserved for it: otherwise the
   -- free lock with a queue would look as if its head were dead.
-  local ahead = free and mode == 'f' and call('ZRANGE', queue, '0', '1', 'WITHSCORES') or {}
-  local head = ahead[1]
+  local head = free and mode == 'f' and call('ZRANGE', queue, '0', '0')[1]
   if head and f.publish('f', head, lock) == 0 then
-    head = nil -- it is dead
-  elseif ahead[3] then
-    f.watch(lock, ahead[2], ahead[3], nil, 1)
+    head = nil -- it is dead, and the others would not hear that the lock is free
   end
   if free and not head then
     head = f.serve(lock)
