@@ -29,7 +29,7 @@ type conns struct {
 	// The dialler counts the worker's connections. lost is the newest one that has broken. The
 	// worker reads both; the goroutines inside rueidis that dial or read write them.
 	dialed, lost atomic.Uint64
-	severed      atomic.Bool // hangUp has closed the connection below rueidis
+	severed      atomic.Bool // reset has closed the connection below rueidis
 }
 
 // begin is called before all others. wake wakes the worker.
@@ -97,11 +97,16 @@ func (c *conns) up(number uint64) bool { return number == c.dialed.Load() && c.l
 // hangUp resets the connections of the worker and of the subscriber, so that the next
 // ones go to the present master. Redis keeps the connections of a demoted master,
 // and a promoted one keeps those from before its demotion.
-func (c *conns) hangUp() {
+func (c *conns) hangUp() { c.reset(func(conn *watchedConn) bool { return !conn.aside }) }
+
+// expire resets the worker's connection, so that the next one gets new credentials.
+func (c *conns) expire() { c.reset(func(conn *watchedConn) bool { return conn.number > 0 }) }
+
+func (c *conns) reset(which func(*watchedConn) bool) {
 	c.mu.Lock()
 	all := make([]*watchedConn, 0, len(c.open))
 	for conn := range c.open {
-		if !conn.aside {
+		if which(conn) {
 			all = append(all, conn)
 		}
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
@@ -17,3 +18,8 @@ func NewForget(expires time.Duration) *wire.Request {
 
 // AcquireMax is the length of the lane of acquisitions.
 const AcquireMax = acquireMax
+
+// Ping sends a command over the connection of the worker, whose goroutine must call it.
+func (n *Node) Ping() error {
+	return n.client.Do(context.Background(), n.client.B().Ping().Build()).Error()
+}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -51,6 +52,8 @@ type link struct {
 	pingAt   clock.Steady // when a connection that stays idle is tested
 	renewed  clock.Steady // until then the test is a look at the socket, see testAt
 	lookAt   clock.Steady // when the owner of a slot is asked whether the slot is moving
+	// expires is when the credentials of the connection end, 0 if they do not. The goroutine that dials writes it.
+	expires atomic.Int64
 }
 
 // look reads the steady clock.
@@ -159,5 +162,31 @@ func (l *link) open() (rueidis.Client, error) {
 	if c := l.cfg.Cluster; c != nil {
 		return c.client(l.life, &c.requests, l.group, true, l.conns.watch), nil
 	}
-	return rueidis.NewClient(forWorker(l.required(l.option(true), l.conns.watch)))
+	o := forWorker(l.required(l.option(true), l.conns.watch))
+	if credentials := o.AuthCredentialsFn; credentials != nil {
+		o.AuthCredentialsFn = func(ctx rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			c, err := credentials(ctx)
+			l.expires.Store(int64(l.refreshAt(c.RefreshAfter)))
+			c.RefreshAfter = time.Time{}
+			return c, err
+		}
+	}
+	return rueidis.NewClient(o)
+}
+
+// refreshAt returns when the worker connects again to get new credentials, a second from now at the earliest; 0 for
+// never. rueidis would send AUTH over the connection instead, and the first one that met a batch would switch pipelining
+// on for good, which has no bound for an answer.
+func (l *link) refreshAt(after time.Time) clock.Steady {
+	if after.IsZero() {
+		return 0
+	}
+	_, now := l.cfg.Clock()
+	return now.Add(max(time.Until(after), time.Second))
+}
+
+// expired reports whether the credentials of the connection have ended.
+func (l *link) expired() bool {
+	at := clock.Steady(l.expires.Load())
+	return at != 0 && l.now >= at
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -77,49 +76,31 @@ func (d *tapping) all() []*tapped {
 }
 
 // The connection ends at each instant at which the worker reads its clock. One of these
-// lies between its last check of the connection and the send. rueidis ends the connection
-// when credentials cannot be renewed, and dials again by itself. The vote then travels on
-// a connection that was not greeted.
+// lies between its last check of the connection and the send. rueidis dials again by itself,
+// so the vote then travels on a connection that was not greeted.
 func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	refused := 0
 	for try := int64(0); try < 100 && (try < 6 || refused == 0); try++ { // the worker may check the connection at that moment
 		look := 1 + try%6
 		dialer := &tapping{}
-		renew, handshakes, renewing := make(chan struct{}), atomic.Int64{}, atomic.Bool{}
-		ended := sync.OnceFunc(func() { close(renew) })
-		defer ended()
 		real := clock.New()
 		var countdown atomic.Int64
-		n, _ := run(t, node.Config{
+		var n *node.Node
+		n, _ = run(t, node.Config{
 			Cap: time.Second,
 			Clock: func() (validity clock.Validity, steady clock.Steady) {
 				if countdown.Add(-1) == 0 {
-					conns := dialer.all()
-					ended()
-					<-conns[len(conns)-1].ended
-					time.Sleep(20 * time.Millisecond) // until rueidis has turned to its next connection
+					for _, c := range dialer.all() {
+						_ = c.Close()
+					}
+					assert.Error(t, n.Ping(), "rueidis notices the end, and dials for the next command")
 				}
 				return real.Both()
 			},
-			Option: rueidis.ClientOption{
-				InitAddress: []string{server.Addr()}, DialCtxFn: dialer.dial,
-				AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-					made := int64(len(dialer.all()))
-					switch {
-					case handshakes.Swap(made) == made: // the credentials of a connection that is there
-						renewing.Store(true)
-						<-renew
-						return rueidis.AuthCredentials{}, errors.New("no credentials")
-					case renewing.Load(): // for the next connection
-						return rueidis.AuthCredentials{}, nil
-					default: // a busy machine may need a second connection before
-						return rueidis.AuthCredentials{RefreshAfter: time.Now()}, nil
-					}
-				},
-			},
+			Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, DialCtxFn: dialer.dial},
 		})
-		require.Eventually(t, func() bool { return n.Health().Err == nil && renewing.Load() }, 10*time.Second, time.Millisecond)
+		require.NoError(t, n.Health().Err)
 		owner := ownerA[1:] + string(rune('0'+look))
 		answer := make(answers, 1)
 		req := acquisition("p:job", owner, time.Duration(real.Steady().Add(10*time.Second)))
@@ -154,6 +135,38 @@ func TestTheEndOfAnIdleConnectionIsNoticed(t *testing.T) {
 			assert.Eventually(t, func() bool { return n.Health().Err != nil }, 5*time.Second, time.Millisecond)
 		})
 	}
+}
+
+// rueidis would send AUTH over the worker's connection. Where that meets a batch, rueidis pipelines from then on, and
+// has no bound for an answer.
+func TestAConnectionWithNewCredentialsStillBoundsAnswers(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	var asked atomic.Int64
+	n, now := run(t, node.Config{
+		Cap: time.Second,
+		Option: rueidis.ClientOption{
+			InitAddress: []string{proxy.Addr()},
+			AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+				ends := 5 * time.Millisecond
+				if asked.Add(1) >= 4 {
+					ends = time.Hour
+				}
+				return rueidis.AuthCredentials{Username: "default", Password: "any", RefreshAfter: time.Now().Add(ends)}, nil
+			},
+		},
+	})
+	load := &flood{n: n, make: func() *wire.Request { return release("p:job", ownerA, now()+time.Minute) }}
+	for range 4 {
+		load.post()
+	}
+	require.Eventually(t, func() bool { return asked.Load() >= 4 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, n.Health().Err)
+	proxy.Swallow()
+	assert.Eventually(t, func() bool { return n.Health().Err != nil }, 10*time.Second, time.Millisecond)
+	load.end()
+	proxy.Heal()
+	load.calls.Wait()
 }
 
 // A dial function that honours its context but not the dialer's timeout delays the node's

@@ -148,7 +148,7 @@ func (n *Node) send() {
 
 // goesAlong reports whether a check goes out behind the next batch. Then no renewal waits for its answers; votes do.
 func (n *Node) goesAlong() bool {
-	return n.now >= n.alongAt && n.sound() && !n.group.Watches() && n.lanes.keeping()
+	return n.now >= n.alongAt && n.sound() && !n.group.Watches() && !n.expired() && n.lanes.keeping()
 }
 
 // sound reports whether the connection is up and has passed a greeting whose votes count.
@@ -172,6 +172,9 @@ func (n *Node) take() {
 // connect dials, unless a connection is up, and greets. Afterwards the node is connected,
 // or refused, or has the time of the next try.
 func (n *Node) connect() {
+	if n.expired() {
+		n.conns.expire()
+	}
 	sound := n.sound()
 	n.greeted, n.vote.Withheld = 0, nil
 	before, _ := n.cfg.Clock()
@@ -219,12 +222,15 @@ func (n *Node) planCheck() {
 	if soon := n.vote.Recheck(n.greeter.others()); soon > 0 {
 		n.checkAt = n.now.Add(soon)
 		n.alongAt = n.checkAt
-		return
+	} else {
+		n.checkAt = n.nextCheck()
+		n.alongAt = n.checkAt
+		if !n.group.Watches() {
+			n.alongAt = n.checkAt.Add(-checkAhead)
+		}
 	}
-	n.checkAt = n.nextCheck()
-	n.alongAt = n.checkAt
-	if !n.group.Watches() {
-		n.alongAt = n.checkAt.Add(-checkAhead)
+	if at := clock.Steady(n.expires.Load()); at != 0 {
+		n.checkAt, n.alongAt = min(n.checkAt, at), min(n.alongAt, at)
 	}
 }
 
