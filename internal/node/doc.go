@@ -42,8 +42,8 @@
 // A Node has these goroutines: the worker, its transmitter, the subscriber, at times one that compares another
 // connection to the address (oneServer), and for a failover group one that asks for the master. The transmitter works
 // while the worker delivers the answers to the previous batch; of the worker's state it uses only the transfer and the
-// link's client. lanes and conns have a mutex each. They are never held together, and nothing is called under one of
-// them: receivers and the functions of [Config] run without a lock.
+// link's client. lanes and conns have a mutex each. They are never held together, and receivers and the functions
+// of [Config], all but its clock, run without a lock.
 //
 // The package depends on Redis and rueidis, and knows nothing of quorums.
 package node

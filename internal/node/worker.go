@@ -179,7 +179,7 @@ func (n *Node) connect() {
 	n.greeted, n.vote.Withheld = 0, nil
 	before, _ := n.cfg.Clock()
 	n.debt.asked(n.now)
-	withheld, err := n.greeter.greet(sound)
+	withheld, err := n.greet(sound)
 	if n.greeted != 0 && n.greeted != n.used {
 		n.used, n.since = n.greeted, before
 	}
@@ -215,6 +215,20 @@ func (n *Node) connect() {
 	if n.life.Err() == nil {
 		n.report(err)
 	}
+}
+
+// greet greets the node. A user's function that hangs in the dial holds the worker up, and the node's registration
+// grows old: before the votes of the other nodes would end by that, the node takes no part in the comparison of lists.
+func (n *Node) greet(sound bool) (withheld, err error) {
+	if n.cfg.Lists == nil {
+		return n.greeter.greet(sound)
+	}
+	hangs := time.AfterFunc(checkEvery/2, n.greeter.unlist)
+	withheld, err = n.greeter.greet(sound)
+	if !hangs.Stop() && err == nil { // it may have been unlisted after it was listed
+		withheld, err = n.greeter.greet(false)
+	}
+	return withheld, err
 }
 
 // planCheck sets when the next check is due: soon, if the check may let the node vote again.

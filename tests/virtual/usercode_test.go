@@ -206,6 +206,36 @@ func inTrouble(t *testing.T, c *quorumlocktest.Cluster, at place, panics bool) {
 	}
 }
 
+// A node that hangs in a user's function is soon out of the comparison of lists, or the others would vote no more.
+func TestAFunctionThatHangsWithTheGuardKeepsNoVoteFromOtherNodes(t *testing.T) {
+	for name, at := range places() {
+		if at.node == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				p := &trap{gate: make(chan struct{})}
+				nodes := c.Options()
+				at.node(&nodes[0], p)
+				m, err := quorumlock.New(background, nodes, quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(10*time.Second), quorumlock.WithTrustEmptyNodes())
+				require.NoError(t, err)
+				acquire(t, m, "before")
+				p.armed.Store(true)
+				c.Nodes()[0].Kill()
+				c.Nodes()[0].Restart()
+				for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Second) {
+					l, err := m.TryAcquire(background, "job")
+					require.NoError(t, err, "after %v", time.Since(began))
+					require.NoError(t, l.Release(background))
+				}
+				require.NotZero(t, p.reached.Load(), "the place was reached")
+				close(p.gate)
+				require.NoError(t, m.Close(background))
+			})
+		})
+	}
+}
+
 // provoke causes each event that a Manager measures, traces or logs.
 func provoke(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) {
 	t.Helper()
