@@ -46,7 +46,7 @@ type Node struct {
 	Missing    []string      // rights that the user lacks, as ACL rules
 	Refused    []Refusal     // other refusals by the server
 	Marker     time.Duration // the time of the restart guard's marker, 0 for none
-	Process    string        // the server's process that the marker names, empty for none
+	Process    string        // what the marker names: the server's process, and for a failover group its data and epoch; empty for none
 	Quarantine time.Duration // how long the node does not vote, by the marker; 0 or less for a node that votes
 	Binds      time.Duration // how long the marker still binds clients without the guard; 0 or less if it does not
 

@@ -257,8 +257,8 @@ func counted(n int, what string) string {
 func (j *judge) guard(i int, n Node) {
 	switch given := j.settings.Guard; {
 	case given == 0 && n.Marker == 0:
-	case n.Marker == 0, given == n.Marker && n.Process != n.RunID:
-		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new or was restarted: from the first client with the restart guard on, it grants no locks for %v", given),
+	case n.Marker == 0, given == n.Marker && !n.marked():
+		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new, or was restarted or promoted: from the first client with the restart guard on, it grants no locks for %v", given),
 			"start the clients and wait. Only if no client has ever used these nodes, WithTrustEmptyNodes skips it")
 	case given == n.Marker && n.Quarantine > 0:
 		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and grants no locks for another %v: it is new, may have lost locks, or its clock stepped",
@@ -279,6 +279,12 @@ func (j *judge) guard(i int, n Node) {
 		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the other clients of this node use a restart guard of %v, and this one %v, so the node grants it no locks", n.Marker, given),
 			fmt.Sprintf("give --restart-guard %v; to change it for all clients, see https://github.com/quorumlock/quorumlock/blob/main/docs/runbook.md#change-maxttl", n.Marker))
 	}
+}
+
+// marked reports whether the guard's marker names this process. The marker of a failover group is RUNID.REPLID.EPOCH,
+// because a server that is promoted again lacks writes, and "moved." stands before it while the slot moves.
+func (n Node) marked() bool {
+	return n.Process == n.RunID || strings.HasPrefix(n.Process, n.RunID+"."+n.ReplID+".")
 }
 
 // registers judges the fencing registers. The values that a wrong clock has written stay when the clock is right again:

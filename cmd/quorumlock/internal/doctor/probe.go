@@ -166,7 +166,7 @@ func (n *Node) config(ctx context.Context, client rueidis.Client) {
 	n.readConfig(values)
 }
 
-// marker reads the restart guard's marker: run id, end in microseconds of the node's clock,
+// marker reads the restart guard's marker: process, end in microseconds of the node's clock,
 // time in milliseconds, nonce.
 func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string) {
 	values, err := client.Do(ctx, client.B().Mget().Key(prefix+"\xffg").Build()).ToArray()
