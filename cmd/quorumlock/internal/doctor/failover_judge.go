@@ -55,9 +55,6 @@ func JudgeFailover(f Failover) FailoverReport {
 		j.kind(0, n)
 		j.rights(0, n)
 		j.data(0, n)
-		if n.RunID == "" {
-			j.add(Fail, 0, CodeNoRunID, "INFO shows no run_id, so the restart guard refuses this server", "use a service that shows it")
-		}
 	}
 	switch {
 	case n.Fault != nil:

@@ -49,3 +49,42 @@ func TestAQuarantineOfAFailoverGroupIsNamed(t *testing.T) {
 		assert.Equal(t, begins, strings.Contains(text, "the node is new, or was restarted or promoted"), marker)
 	}
 }
+
+// The library withholds the votes of such a node, and starts no quarantine there.
+func TestANodeOnWhichTheGuardCannotWorkFails(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1)[0]
+	server.MustDo(append([]string{"ACL", "SETUSER", "blind"}, append(documented(t), "-info")...)...)
+	blind := func(o *rueidis.ClientOption) { o.Username, o.Password = "blind", "CHANGE-ME" }
+	renamed := redistest.Start(t, 1, "--rename-command", "INFO", "hidden")[0]
+	for claim, c := range map[string]struct {
+		all  []rueidis.ClientOption
+		says string
+	}{
+		"no right":  {options([]string{server.Addr()}, blind), "give the user +info"},
+		"no INFO":   {options([]string{renamed.Addr()}, nil), "rename-command"},
+		"no run_id": {nil, "INFO names no run_id"},
+	} {
+		nodes := []Node{{Addr: "a:1", Role: "master", Mode: "standalone"}}
+		if c.all != nil {
+			nodes, _ = examine(t, c.all, guarded)
+		}
+		code := CodeUnchecked
+		if c.all == nil {
+			code = CodeNoRunID
+		}
+		for _, marker := range []time.Duration{0, guarded.Guard} {
+			nodes[0].Marker, nodes[0].Process, nodes[0].Quarantine = marker, "run", marker/2
+			r := Judge(nodes, guarded)
+			assert.Equal(t, []string{"fail no_quorum -1", "fail " + code + " 0"}, found(r), claim)
+			assert.Zero(t, r.Voting+r.Waiting, claim)
+			assert.NotContains(t, notes(r, 0), "note in_quarantine", claim)
+			assert.Contains(t, fmt.Sprint(r.Findings), c.says, claim)
+			assert.Contains(t, fmt.Sprint(r.Findings), "with the restart guard it grants no locks", claim)
+		}
+		nodes[0].Marker = 0
+		assert.NotContains(t, fmt.Sprint(found(Judge(nodes, Settings{}))), "fail", "without the guard it grants locks: "+claim)
+		nodes[0].Marker, nodes[0].Binds = time.Minute, time.Minute
+		assert.Contains(t, found(Judge(nodes, guarded)), "fail restart_guard_differs 0", claim)
+	}
+}

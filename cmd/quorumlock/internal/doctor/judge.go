@@ -143,14 +143,30 @@ func (j *judge) kind(i int, n Node) {
 	if n.Loading {
 		j.add(Fail, i, CodeLoading, "the node reads its data from disk and grants no locks yet", "wait, and ask again")
 	}
-	if n.Unchecked != "" {
+	j.seen(i, n)
+}
+
+// seen judges whether INFO can be read, and names the process. Without that, the guard withholds every vote.
+func (j *judge) seen(i int, n Node) {
+	level, problem := Warn, "the node cannot be checked for replicas, doubles and evictions: "
+	if j.settings.Guard > 0 {
+		level, problem = Fail, "INFO cannot be read, so a restart is not seen, and with the restart guard it grants no locks: "
+	}
+	switch {
+	case n.Unchecked != "":
 		fix := "give the user +info"
 		if code, _, otherwise := causeOf(n.Unchecked); code == CodeNoCommand {
 			fix = otherwise
 		}
-		j.add(Warn, i, CodeUnchecked, "the node cannot be checked for replicas, doubles and evictions: "+n.Unchecked, fix)
+		j.add(level, i, CodeUnchecked, problem+n.Unchecked, fix)
+	case level == Fail && !n.guardable():
+		j.add(Fail, i, CodeNoRunID, fmt.Sprintf("INFO names no run_id (%q), so a restart is not seen, and with the restart guard it grants no locks", n.RunID),
+			"use a server or a service that shows one")
 	}
 }
+
+// guardable reports whether the restart guard can see a restart of the node: its run id must be one word of the marker.
+func (n Node) guardable() bool { return n.Unchecked == "" && len(strings.Fields(n.RunID)) == 1 }
 
 // dispensable are the rights that no lock needs to work.
 var dispensable = []struct {
@@ -257,6 +273,7 @@ func counted(n int, what string) string {
 func (j *judge) guard(i int, n Node) {
 	switch given := j.settings.Guard; {
 	case given == 0 && n.Marker == 0:
+	case given > 0 && !n.guardable() && (n.Marker == 0 || n.Marker == given || n.Binds <= 0): // has its own finding, and no quarantine begins
 	case n.Marker == 0, given == n.Marker && !n.marked():
 		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new, or was restarted or promoted: from the first client with the restart guard on, it grants no locks for %v", given),
 			"start the clients and wait. Only if no client has ever used these nodes, WithTrustEmptyNodes skips it")
