@@ -64,7 +64,7 @@ func (p *program) doctor(ctx context.Context) error {
 		wg.Go(func() { nodes[i] = doctor.Probe(ctx, option, c.prefix) })
 	}
 	wg.Wait()
-	report := doctor.Judge(nodes, doctor.Settings{Guard: c.guard})
+	report := doctor.Judge(nodes, doctor.Settings{Guard: c.guard, Prefix: c.prefix})
 	if c.json {
 		if err := p.printJSON(doctorReport(nodes, report)); err != nil {
 			return err

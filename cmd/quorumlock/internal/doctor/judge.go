@@ -12,7 +12,8 @@ import (
 
 // Settings are the options of the nodes' clients.
 type Settings struct {
-	Guard time.Duration // WithRestartGuard, 0 without
+	Guard  time.Duration // WithRestartGuard, 0 without
+	Prefix string        // WithPrefix
 }
 
 // MaxSkew is how far a node's clock may differ from the others before that is a finding. Leases do not depend on it;
@@ -121,7 +122,12 @@ func (j *judge) kind(i int, n Node) {
 		j.add(Fail, i, CodeSentinel, "the node is a Sentinel, which keeps no locks", "list the masters themselves, or the group as sentinel:SET@SENTINELS")
 		return
 	default:
-		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the servers do not fail independently", "list stand-alone masters, or one slot of the cluster as a node: slot:{TAG}@NODES, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md")
+		if j.slot(n) {
+			break // if another server has the slot, this one refuses every command
+		}
+		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the servers do not fail independently",
+			"list stand-alone masters, or one slot of the cluster as slot:{TAG}@NODES, see https://github.com/quorumlock/quorumlock/blob/main/docs/managed.md; "+
+				"its master is checked by quorumlock doctor --nodes MASTER --prefix '{TAG}:'")
 	}
 	if n.Role != "" && n.Role != "master" {
 		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and does not count as a node", "list the master only")
@@ -167,6 +173,12 @@ func (j *judge) seen(i int, n Node) {
 
 // guardable reports whether the restart guard can see a restart of the node: its run id must be one word of the marker.
 func (n Node) guardable() bool { return n.Unchecked == "" && len(strings.Fields(n.RunID)) == 1 }
+
+// slot reports whether a node is checked as the server of one slot: all keys then begin with the hash tag of the prefix.
+func (j *judge) slot(n Node) bool {
+	tag := wire.HashTag(j.settings.Prefix)
+	return n.Mode == "cluster" && tag != "" && strings.HasPrefix(j.settings.Prefix, tag)
+}
 
 // dispensable are the rights that no lock needs to work.
 var dispensable = []struct {

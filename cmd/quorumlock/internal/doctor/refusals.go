@@ -11,7 +11,7 @@ const noReplicas = "NOREPLICAS"
 // refusals judges which commands that locks need the server refuses, regardless of the user's rights. Commands with one
 // cause are one finding.
 func (j *judge) refusals(i int, n Node) {
-	if n.Mode == "sentinel" || n.Mode == "cluster" || n.Role == "slave" {
+	if n.Mode == "sentinel" || n.Mode == "cluster" && !j.slot(n) || n.Role == "slave" {
 		return // these have their own findings, with the reason
 	}
 	type cause struct{ code, problem, fix string }
@@ -53,6 +53,8 @@ func causeOf(text string) (code, problem, fix string) {
 	case has("MISCONF"):
 		return CodeWritesStopped, "the node has stopped writes, because it could not save its data: " + text,
 			"free its disk and look at its log; where snapshots do not matter, set save \"\""
+	case strings.HasPrefix(text, "MOVED "):
+		return CodeCluster, "the slot of the prefix belongs to another server of the cluster: " + text, "give the address of its master, which this answer ends with"
 	case has(noReplicas):
 		return CodeMinReplicas, "the node refuses writes while too few replicas follow it: " + text,
 			"bring the replicas back, or set min-replicas-to-write 0"
