@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -108,7 +109,8 @@ type benchResult struct {
 	P99ms    float64   `json:"p99_ms"`
 	MaxMs    float64   `json:"max_ms"`
 	CPUus    []float64 `json:"server_cpu_us_per_pair"` // by node; -1 when INFO cpu does not show it
-	firstErr error
+	firstErr error     // of the failures
+	cut      error     // of a call that the end of the time cut off, which does not count as a failure
 }
 
 func (p *program) bench(ctx context.Context, o benchOptions) error {
@@ -134,10 +136,18 @@ func (p *program) bench(ctx context.Context, o benchOptions) error {
 	} else {
 		writeAll(p.stdout, p.measured(result))
 	}
-	if result.Pairs == 0 && result.firstErr != nil {
-		return result.firstErr
+	return cmp.Or(result.failed(o), err)
+}
+
+// failed returns why there is no pair, nil if there is one or a signal came first.
+func (r *benchResult) failed(o benchOptions) error {
+	switch {
+	case r.Pairs > 0:
+		return nil
+	case r.firstErr == nil && r.cut != nil: // zeros measure nothing
+		return &exitError{code: exitNoQuorum, err: fmt.Errorf("%w; nothing was granted in %v: give a longer --duration", r.cut, o.duration)}
 	}
-	return err
+	return r.firstErr
 }
 
 // measure has the callers take and release locks until the time has passed.
@@ -153,13 +163,12 @@ func measure(ctx context.Context, m *quorumlock.Manager, o benchOptions) *benchR
 	var wg sync.WaitGroup
 	for caller := range o.callers {
 		wg.Go(func() {
-			took, failures, err := pairs(bounded, m, "bench/"+run+"/", caller, o)
+			took, failures, first, cut := pairs(bounded, m, "bench/"+run+"/", caller, o)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, took...)
-			if r.Failures += failures; r.firstErr == nil {
-				r.firstErr = err
-			}
+			r.Failures += failures
+			r.firstErr, r.cut = cmp.Or(r.firstErr, first), cmp.Or(r.cut, cut)
 		})
 	}
 	wg.Wait()
@@ -174,7 +183,7 @@ func measure(ctx context.Context, m *quorumlock.Manager, o benchOptions) *benchR
 }
 
 // pairs is one caller: it walks through the names, so that callers that share names meet.
-func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int, o benchOptions) (took []time.Duration, failures int, first error) {
+func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int, o benchOptions) (took []time.Duration, failures int, first, cut error) {
 	for i := caller; ctx.Err() == nil; i += o.callers {
 		begun := time.Now()
 		lease, err := m.Acquire(ctx, prefix+strconv.Itoa(i%o.names))
@@ -184,14 +193,17 @@ func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int
 		switch {
 		case err == nil:
 			took = append(took, time.Since(begun))
-		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the time has passed
+		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the time has passed, or a signal came
+			if errors.Is(err, context.DeadlineExceeded) {
+				cut = err
+			}
 		default:
 			if failures++; first == nil {
 				first = err
 			}
 		}
 	}
-	return took, failures, first
+	return took, failures, first, cut
 }
 
 // serverCPU returns the CPU time that each server has used, negative if the server does not report it.

@@ -140,7 +140,7 @@ func TestEveryCommandReachesUnixSockets(t *testing.T) {
 	require.NoError(t, os.WriteFile(settings, []byte("QUORUMLOCK_NODES="+nodes+"\nQUORUMLOCK_TLS_CA="+file+"\n"), 0o600))
 	for _, args := range [][]string{
 		{"run", "job", "--", "true"}, {"acquire", "job", "--ttl", "1m"}, {"inspect", "job"}, {"list"}, {"release", "job", "--dead", "of the lock"},
-		{"bench", "--duration", "100ms"}, {"doctor"},
+		{"bench", "--duration", "1s"}, {"doctor"},
 	} {
 		at := []string{"--nodes", nodes, "--tls-ca", file}
 		if args[0] == "release" {
