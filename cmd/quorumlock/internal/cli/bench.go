@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
@@ -41,14 +42,15 @@ func (p *program) benchCommand() *cobra.Command {
 		Short: "Measure how fast the nodes grant and release locks",
 		Long: `Bench acquires and releases locks from --callers at once for --duration. It
 prints the pairs per second, their latency, and each server's CPU time per pair,
-from INFO cpu. That includes the server's work for other clients.
+from INFO cpu. That includes the server's work for other clients. Of a failover
+group it is the present master.
 
 Callers that share a name pass the lock on inside this process, mostly without
 the nodes: with fewer --names than --callers it measures that.
 
 It loads the nodes, so nodes on other machines need --yes. It leaves one fencing
 register for each name, which expires after a day.`,
-		Annotations: needsServers,
+		Annotations: needsNodes,
 		Args:        exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("names") {
@@ -77,8 +79,20 @@ func (o benchOptions) check(c *connection) error {
 		return usagef("--names %d: must be 1 to %d, because each name leaves a register for a day", o.names, maxNames)
 	}
 	for i := range c.options {
-		if addr := c.addr(i); !o.yes && !loopback(addr) {
-			return usagef("--nodes: %s is on another machine, and bench loads it: give --yes if you may load it", addr)
+		for _, addr := range master.Addresses(&c.options[i]) {
+			if !o.yes && !loopback(addr) {
+				return usagef("--nodes: %s is on another machine, and bench loads it: give --yes if you may load it", addr)
+			}
+		}
+	}
+	return nil
+}
+
+// checkMasters is check for the masters of failover groups.
+func (o benchOptions) checkMasters(servers []server) error {
+	for _, s := range servers {
+		if s.group != "" && !o.yes && !loopback(s.addr) {
+			return usagef("--nodes: the master of %v may be on another machine, and bench loads it: give --yes if you may load it", s)
 		}
 	}
 	return nil
@@ -108,7 +122,7 @@ type benchResult struct {
 	P50ms    float64   `json:"p50_ms"`
 	P99ms    float64   `json:"p99_ms"`
 	MaxMs    float64   `json:"max_ms"`
-	CPUus    []float64 `json:"server_cpu_us_per_pair"` // by node; -1 when INFO cpu does not show it
+	CPUus    []float64 `json:"server_cpu_us_per_pair"` // by node, of a cluster by master; -1 when INFO cpu does not show it, or after a failover
 	firstErr error     // of the failures
 	cut      error     // of a call that the end of the time cut off, which does not count as a failure
 }
@@ -121,22 +135,32 @@ func (p *program) bench(ctx context.Context, o benchOptions) error {
 		return err
 	}
 	defer closeManager(m)
-	before := p.serverCPU(ctx)
-	result := measure(ctx, m, o)
-	after := p.serverCPU(context.WithoutCancel(ctx))
-	for i := range before {
-		cpu := -1.0
-		if before[i] >= 0 && after[i] >= 0 && result.Pairs > 0 {
-			cpu = float64((after[i] - before[i]).Nanoseconds()) / 1000 / float64(result.Pairs)
-		}
-		result.CPUus = append(result.CPUus, cpu)
+	servers := p.connection.servers(m)
+	if err := o.checkMasters(servers); err != nil {
+		return err
 	}
+	servers = p.connection.distinct(servers)
+	before := serverCPU(ctx, servers)
+	result := measure(ctx, m, o)
+	after := serverCPU(context.WithoutCancel(ctx), servers)
+	result.addCPU(servers, p.connection.servers(m), before, after)
 	if p.connection.json {
 		err = p.printJSON(result)
 	} else {
-		writeAll(p.stdout, p.measured(result))
+		writeAll(p.stdout, p.measured(result, servers))
 	}
 	return cmp.Or(result.failed(o), err)
+}
+
+// addCPU adds the CPU time of each server for a pair. A server that is no longer the master of its group did a part only.
+func (r *benchResult) addCPU(servers, now []server, before, after []time.Duration) {
+	for i, s := range servers {
+		cpu := -1.0
+		if before[i] >= 0 && after[i] >= 0 && r.Pairs > 0 && reaches(now, s.addr) {
+			cpu = float64((after[i] - before[i]).Nanoseconds()) / 1000 / float64(r.Pairs)
+		}
+		r.CPUus = append(r.CPUus, cpu)
+	}
 }
 
 // failed returns why there is no pair, nil if there is one or a signal came first.
@@ -207,10 +231,14 @@ func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int
 }
 
 // serverCPU returns the CPU time that each server has used, negative if the server does not report it.
-func (p *program) serverCPU(ctx context.Context) []time.Duration {
-	used := make([]time.Duration, len(p.connection.options))
-	for i, option := range p.connection.options {
+func serverCPU(ctx context.Context, servers []server) []time.Duration {
+	used := make([]time.Duration, len(servers))
+	for i, s := range servers {
 		used[i] = -1
+		if s.addr == "" {
+			continue
+		}
+		option := s.option
 		option.ForceSingleClient, option.DisableCache, option.DisableRetry = true, true, true
 		option.ClientSetInfo = rueidis.DisableClientSetInfo
 		option.Dialer.Timeout, option.ConnWriteTimeout = time.Second, time.Second
@@ -245,7 +273,7 @@ func cpuOf(info string) time.Duration {
 }
 
 // measured formats the result for people.
-func (p *program) measured(r *benchResult) string {
+func (p *program) measured(r *benchResult, servers []server) string {
 	var b strings.Builder
 	fact := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s "+format+"\n", append([]any{key}, args...)...)
@@ -264,7 +292,7 @@ func (p *program) measured(r *benchResult) string {
 		if cpu < 0 {
 			text = "-"
 		}
-		t.row(strconv.Itoa(i), p.connection.addr(i), text)
+		t.row(strconv.Itoa(i), servers[i].String(), text)
 	}
 	return b.String() + "\n" + t.String()
 }

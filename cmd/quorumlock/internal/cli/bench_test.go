@@ -41,3 +41,12 @@ func TestBenchOfNodesThatAnswerLateFailsWithTheReason(t *testing.T) {
 	cancel()
 	assert.NoError(t, measure(ctx, m, o).failed(o), "a signal came")
 }
+
+func TestBenchShowsNoCPUOfAMasterThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	servers := []server{{addr: "a:1"}, {group: "sentinel:locks", addr: "b:1"}}
+	r := benchResult{Pairs: 10}
+	r.addCPU(servers, []server{servers[0], {group: "sentinel:locks", addr: "c:1"}},
+		[]time.Duration{time.Second, time.Second}, []time.Duration{2 * time.Second, 2 * time.Second})
+	assert.Equal(t, []float64{1e5, -1}, r.CPUus)
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -63,13 +64,15 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 	}
 	defer closeManager(m)
 	deleted, problems := 0, []error(nil)
-	for i := range p.connection.options {
-		n, err := p.deleteOn(ctx, i, name, owner, permits)
+	servers, prefix := p.connection.serversOf(m, name)
+	for _, s := range servers {
+		n, err := deleteOn(ctx, s, wire.LockKey(prefix, name), owner, permits)
 		if deleted += n; err != nil {
 			problems = append(problems, err)
 		}
 	}
-	if nodes := len(p.connection.options); nodes-len(problems) > nodes/2 { // the name is free all the same
+	nodes := len(servers)
+	if nodes-len(problems) > nodes/2 { // the name is free all the same
 		for _, err := range problems {
 			p.note("%v; keys left there are too few to hold the lock", err)
 		}
@@ -81,7 +84,7 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 	case deleted == 0:
 		return errors.Join(problems...)
 	}
-	if err := p.broken(name, owner, deleted); err != nil {
+	if err := p.broken(name, owner, deleted, nodes); err != nil {
 		problems = append(problems, err)
 	}
 	kind := []quorumlock.AcquireOption(nil)
@@ -95,8 +98,7 @@ func (p *program) breakLock(ctx context.Context, name, owner string, permits int
 }
 
 // broken prints how many nodes had keys of an owner.
-func (p *program) broken(name, owner string, deleted int) error {
-	nodes := len(p.connection.options)
+func (p *program) broken(name, owner string, deleted, nodes int) error {
 	if p.connection.json {
 		return p.printJSON(map[string]any{"name": name, "owner": owner, "deleted": deleted, "nodes": nodes})
 	}
@@ -105,8 +107,7 @@ func (p *program) broken(name, owner string, deleted int) error {
 }
 
 // deleteOn deletes the keys of an owner on a server, and returns 1 if it had any.
-func (p *program) deleteOn(ctx context.Context, i int, name, owner string, permits int) (deleted int, err error) {
-	lock := wire.LockKey(p.connection.prefix, name)
+func deleteOn(ctx context.Context, s server, lock, owner string, permits int) (deleted int, err error) {
 	keys := []rueidis.LuaExec{{Keys: []string{lock, wire.ReadersKey(lock)}, Args: []string{owner, ""}}}
 	if permits > 0 {
 		keys = nil
@@ -114,7 +115,7 @@ func (p *program) deleteOn(ctx context.Context, i int, name, owner string, permi
 			keys = append(keys, rueidis.LuaExec{Keys: []string{wire.SlotKey(lock, k), wire.SlotsKey(lock)}, Args: []string{owner, strconv.Itoa(k)}})
 		}
 	}
-	err = p.onServer(ctx, i, func(ctx context.Context, client rueidis.Client) error {
+	err = s.do(ctx, func(ctx context.Context, client rueidis.Client) error {
 		// ExecMulti loads the script, as locks do: Exec would need the right to EVAL.
 		for _, answer := range deleteOwner.ExecMulti(ctx, client, keys...) {
 			n, err := answer.AsInt64()
@@ -128,19 +129,25 @@ func (p *program) deleteOn(ctx context.Context, i int, name, owner string, permi
 	return deleted, err
 }
 
-// onServer does something on a server.
-func (p *program) onServer(ctx context.Context, i int, do func(context.Context, rueidis.Client) error) error {
-	option := p.connection.options[i]
+// do does something on the server.
+func (s server) do(ctx context.Context, what func(context.Context, rueidis.Client) error) error {
+	if s.addr == "" {
+		return &exitError{code: exitNoQuorum, text: s.String() + ": " + oneLine(cmp.Or(s.why, errNotAsked))}
+	}
+	option := s.option
 	option.DisableCache, option.ForceSingleClient = true, true
 	client, err := rueidis.NewClient(option)
 	if err == nil {
 		defer client.Close()
 		ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 		defer cancel()
-		err = do(ctx, client)
+		err = what(ctx, client)
 	}
 	if err != nil {
-		return &exitError{code: exitNoQuorum, text: p.connection.addr(i) + ": " + strings.TrimSpace(err.Error())}
+		return &exitError{code: exitNoQuorum, text: s.String() + ": " + strings.TrimSpace(err.Error())}
 	}
 	return nil
 }
+
+// errNotAsked is the error of a group whose Sentinels or seeds have not answered yet.
+var errNotAsked = errors.New("no majority of its Sentinels or seeds has answered yet")

@@ -113,7 +113,7 @@ command line wins over its variable.`,
 			if err := p.connection.complete(cmd.Flags()); err != nil || needs == needsNodes["nodes"] {
 				return err
 			}
-			return p.connection.onlyServers(cmd.Name())
+			return p.connection.onlyServers()
 		},
 		RunE: unknownCommand,
 		Args: cobra.ArbitraryArgs,

@@ -200,12 +200,20 @@ func (c *connection) node(i int, text string) (rueidis.ClientOption, error) {
 	return quorumlock.ClusterSlot(name, addrs...), nil
 }
 
-// onlyServers refuses failover groups, for a command that connects to each server directly.
-func (c *connection) onlyServers(command string) error {
+// onlyServers refuses failover groups, for doctor, which checks each server by its address.
+func (c *connection) onlyServers() error {
 	if len(c.groups) == 0 {
 		return nil
 	}
-	return usagef("--nodes: %s is a failover group, and %s speaks to one server of each node: give the address of its master", c.groups[0], command)
+	group, fix := c.groups[0], "give it the address of the master"
+	switch {
+	case c.cluster:
+		fix = "give it the address of one of its masters, and a --prefix that begins with the tag of a bucket there, " +
+			"see https://github.com/quorumlock/quorumlock/blob/main/docs/cluster.md#grow-and-move-slots"
+	case strings.HasPrefix(group, "slot:"):
+		fix += " of the slot, and a --prefix that begins with its {TAG}"
+	}
+	return usagef("--nodes: %s is a failover group, and doctor speaks to one server of each node: %s", group, fix)
 }
 
 // checkAddress refuses a text that is not an address, and does not show it: it may have a password in it.

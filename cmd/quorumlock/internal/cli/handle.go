@@ -169,9 +169,6 @@ Otherwise use revoke, which waits for the end of the lease.`,
 			case breaks && some && checkPermits(permits) != nil:
 				return checkPermits(permits)
 			case breaks:
-				if err := p.connection.onlyServers("release --dead"); err != nil {
-					return err
-				}
 				return p.breakLock(cmd.Context(), args[0], owner, permits)
 			case !handle:
 				return usagef("release of a name deletes the keys of its holder: kill that first, then give --dead and the owner that inspect shows; or use quorumlock revoke, which waits for the end of its lease")
