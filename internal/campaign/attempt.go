@@ -271,7 +271,7 @@ func (a *attempt) failure(outcome quorum.Outcome) *Failure {
 	f := &Failure{
 		Key:     a.key,
 		Granted: v.ballot.Votes().Granted().Len(), Refused: len(v.refusals) > 0, Stranger: v.strange(),
-		TooFewAnswered: v.ballot.Outcome() == quorum.OutcomeNoQuorum,
+		TooFewAnswered: v.ballot.Outcome() == quorum.OutcomeNoQuorum && v.failed(nodes).Len() > nodes-quorum.Size(nodes),
 	}
 	switch tie := a.c.Once && quorum.Scattered(nodes, a.resultLocked(outcome)); {
 	case outcome == quorum.OutcomeHeld, tie:

@@ -106,9 +106,15 @@ func (v *votes) failSilent(nodes int, why error) {
 func (v *votes) result(nodes int, outcome quorum.Outcome, owner string, now clock.Validity) *quorum.AttemptResult {
 	tally := v.ballot.Votes()
 	return &quorum.AttemptResult{
-		Outcome: outcome, Granted: tally.Granted(), Failed: quorum.All(nodes)&^(tally.Granted()|tally.Refused()|tally.Silent()) | v.raiseLate,
+		Outcome: outcome, Granted: tally.Granted(), Failed: v.failed(nodes), Overtaken: v.ballot.Overtaken() && v.raiseLate == 0,
 		TooLate: outcome == quorum.OutcomeWon, Owner: owner, Unqueued: v.unqueued, Refusals: remaining(v.refusals, now),
 	}
+}
+
+// failed returns the nodes that gave no usable answer in time.
+func (v *votes) failed(nodes int) quorum.Set {
+	tally := v.ballot.Votes()
+	return quorum.All(nodes)&^(tally.Granted()|tally.Refused()|tally.Silent()) | v.raiseLate
 }
 
 // strange reports whether a client without queue support has the lock on a node.

@@ -217,6 +217,12 @@ func (b *Ballot) Outcome() Outcome {
 	return OutcomeNoQuorum // a quorum voted, but no quorum can reach the token
 }
 
+// Overtaken reports whether a shared ballot has its votes, and no quorum can reach its top: other readers have raised
+// nodes further, before its own raise. They aim at registers that it has not seen yet.
+func (b *Ballot) Overtaken() bool {
+	return b.shared && b.votes.Outcome() == OutcomeWon && b.Outcome() == OutcomeNoQuorum
+}
+
 // Asked returns the nodes that were asked to raise their register, and have not answered.
 func (b *Ballot) Asked() Set { return b.asked &^ (b.at | b.refused) }
 

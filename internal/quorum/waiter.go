@@ -41,6 +41,7 @@ type Waiter struct {
 	grace      time.Duration
 	phase      waiterPhase
 	once       bool
+	overtaken  bool // the last attempt was, and the one under way follows at once
 	unanswered bool
 	hasty      bool           // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	sure       bool           // it waits for a permit
@@ -106,6 +107,10 @@ func (w *Waiter) Ended(now clock.Validity, r *AttemptResult, poll time.Duration,
 	w.ticket.ended(r)
 	w.reserved.by &^= r.Granted // those reservations were used, and have been released
 	w.blocked = blockers(w.nodes, r.Refusals)
+	if w.overtaken = r.Overtaken && !w.overtaken; w.overtaken { // the registers are closer to each other by now
+		w.at = now
+		return Next{At: now, Keep: true}
+	}
 	if w.once {
 		next := w.tie.onceMore(w.nodes, now, r, poll)
 		w.at = next.At

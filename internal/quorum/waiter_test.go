@@ -155,7 +155,7 @@ func attemptResult(t *testing.T, step line) *quorum.AttemptResult {
 			"held": quorum.OutcomeHeld, "split": quorum.OutcomeSplit, "no-quorum": quorum.OutcomeNoQuorum,
 		}[step.words[0]],
 		Granted: nodeSet(t, step, "granted"), Failed: nodeSet(t, step, "failed"), Unqueued: nodeSet(t, step, "unqueued"),
-		TooLate: slices.Contains(step.words, "too-late"), Owner: step.named["owner"],
+		TooLate: slices.Contains(step.words, "too-late"), Overtaken: slices.Contains(step.words, "overtaken"), Owner: step.named["owner"],
 	}
 	for i := range quorum.MaxNodes {
 		text, ok := step.named["r"+strconv.Itoa(i)]

@@ -80,9 +80,11 @@ type Ask struct {
 type AttemptResult struct {
 	Outcome Outcome
 	Granted Set
-	Failed  Set    // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
-	TooLate bool   // a quorum granted, and too little of the lease was left to use it
-	Owner   string // the attempt's owner value
+	Failed  Set  // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
+	TooLate bool // a quorum granted, and too little of the lease was left to use it
+	// Overtaken means that a quorum granted and answered the raise in time, see Ballot.Overtaken.
+	Overtaken bool
+	Owner     string // the attempt's owner value
 	// Unqueued has, of the failed nodes, those whose queue this attempt certainly did not
 	// enter.
 	Unqueued Set

@@ -89,7 +89,7 @@ func (c *client) beginAsk(now time.Duration) quorum.Ask {
 func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.AttemptResult {
 	votes := c.ballot.Votes()
 	r := &quorum.AttemptResult{
-		Outcome: outcome, TooLate: outcome == quorum.OutcomeWon, Granted: votes.Granted(),
+		Outcome: outcome, TooLate: outcome == quorum.OutcomeWon, Granted: votes.Granted(), Overtaken: c.ballot.Overtaken() && c.raiseLate == 0,
 		Failed:   quorum.All(c.w.p.Nodes)&^(votes.Granted()|votes.Refused()|votes.Silent()) | c.raiseLate,
 		Unqueued: c.notQueued, Owner: c.text(c.owner),
 	}

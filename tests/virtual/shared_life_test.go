@@ -256,3 +256,39 @@ func TestCloseReleasesSharedLeases(t *testing.T) {
 		require.ErrorIs(t, err, quorumlock.ErrClosed)
 	})
 }
+
+// Two readers see different registers. The one that is near raises a node further, just before the other's raise.
+func TestAReaderThatAnotherHasOvertakenAsksOnceMoreAtOnce(t *testing.T) {
+	shared := quorumlock.Shared()
+	for name, ask := range map[string]func(*quorumlock.Manager) (*quorumlock.Lease, error){
+		"TryAcquire": func(m *quorumlock.Manager) (*quorumlock.Lease, error) { return m.TryAcquire(background, "job", shared) },
+		"Acquire": func(m *quorumlock.Manager) (*quorumlock.Lease, error) {
+			return m.Acquire(background, "job", shared, quorumlock.WithFailFast())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				mine, other := managerFor(t, c, "mine"), managerFor(t, c, "other")
+				for i, at := range []int64{14000, 10000, 12000} {
+					setRegister(t, c.Nodes()[i], at)
+				}
+				c.Distance("mine", 10*time.Millisecond)
+				c.Distance("mine", 50*time.Millisecond, 0)
+				c.Distance("other", 5*time.Millisecond)
+				c.Distance("other", 50*time.Millisecond, 2)
+				near := make(chan grant, 1)
+				go func() {
+					l, err := other.TryAcquire(background, "job", shared)
+					assert.NoError(t, err)
+					near <- grant{l, time.Now()}
+				}()
+				began := time.Now()
+				far, err := ask(mine)
+				require.NoError(t, err)
+				assert.Less(t, time.Since(began), 150*time.Millisecond)
+				assert.EqualValues(t, 14001, far.Token())
+				assert.EqualValues(t, 14001, (<-near).Token())
+			})
+		})
+	}
+}
