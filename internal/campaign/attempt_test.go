@@ -110,6 +110,8 @@ func TestANodeWhoseRaiseIsNotAnsweredInTimeHasFailed(t *testing.T) {
 		v.expire(3, ensemble.Silence(0), true)
 		r := v.result(3, v.ballot.Outcome(), "", 0)
 		assert.Equal(t, name == "none", r.Failed.Has(1), name)
+		require.Len(t, v.errs, 3, name)
+		assert.Equal(t, map[string]error{"none": ensemble.Silence(0), "refused": errNotRaised}[name], v.errs[1], "the caller learns why its grant does not count")
 		assert.Equal(t, 2, r.Granted.Len())
 	}
 }

@@ -91,6 +91,9 @@ func (v *votes) expire(nodes int, why error, raises bool) {
 	v.ballot.Votes().Expire()
 	if raises {
 		v.raiseLate = v.ballot.Asked()
+		for i := range v.raiseLate.All() {
+			v.fail(i, nodes, why)
+		}
 		v.ballot.Expire()
 	}
 }
