@@ -51,8 +51,11 @@ func (c *Campaign) waiter(notBefore clock.Validity, enqueued bool) quorum.Waiter
 		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued, Sure: c.Kind.sure(),
 		Unanswered: c.of.unanswered.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
 	}
-	if c.ticket != "" && c.of.contended.Load() {
-		w.Grace, w.Subscribed = c.of.grace(c.Terms), c.of.subscribedNodes()
+	if c.ticket != "" { // it names this grace
+		w.Grace = c.of.grace(c.Terms)
+		if c.of.contended.Load() {
+			w.Subscribed = c.of.subscribedNodes()
+		}
 	}
 	return w
 }

@@ -3,7 +3,9 @@ package campaign
 import (
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -37,5 +39,22 @@ func TestACampaignThatComesWhileANodeIsSubscribedKnowsTheNode(t *testing.T) {
 				one.GiveUp()
 			}
 		})
+	}
+}
+
+// A far process whose first attempt had no quorum has met no contention. The nodes reserve the lock for it for as long as
+// its ticket says, and it must not ask as if that was the shortest time.
+func TestACampaignWaitsForTheGraceThatItsTicketNames(t *testing.T) {
+	for _, contended := range []bool{true, false} {
+		s := idle(3)
+		s.contended.Store(contended)
+		s.late.Store(int64(35 * time.Millisecond))
+		c, now := begin(s, &caller{}), s.clock.Now()
+		c.CarryTicket(now.Add(time.Hour))
+		require.Regexp(t, "^.{32}140$", c.ticket)
+		c.wake(0, quorum.WakeNext, 1, -1)
+		assert.Greater(t, c.due().Sub(now), 140*time.Millisecond, "contended: %v", contended)
+		assert.Less(t, c.due().Sub(now), time.Minute)
+		c.GiveUp()
 	}
 }
