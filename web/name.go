@@ -18,6 +18,9 @@ const (
 	mostListed  = 200  // names of a prefix
 )
 
+// revokedReaders is the owner of a lock whose readers were revoked.
+const revokedReaders = "00000000000000000000000000000000"
+
 // nameView is the page's view of a name that someone looks at.
 type nameView struct {
 	Name    string      `json:"name"`
@@ -136,13 +139,23 @@ func holdersOf(rows []holderRow, s *quorumlock.Status, link string, now time.Tim
 	return rows, 0
 }
 
+// named returns the label of a holder, "" for none, and the beginning of its owner value. It returns neither a value nor
+// a time for readers that were revoked: the nodes no longer name them.
+func named(h *quorumlock.Holder, most int) (label, owner string, since time.Time) {
+	if h.Owner == revokedReaders {
+		return "revoked readers", "", time.Time{}
+	}
+	return shown(h.Label, most), shown(h.Owner[:min(len(h.Owner), 8)], inTable), h.Since
+}
+
 func holderOf(h *quorumlock.Holder, s *quorumlock.Status, slot, link string, now time.Time) holderRow {
+	label, owner, since := named(h, alone)
 	r := holderRow{
-		Key: slot + "/" + shown(h.Owner, inTable), Slot: slot, Label: shown(h.Label, alone), Owner: shown(h.Owner[:min(len(h.Owner), 8)], inTable),
+		Key: slot + "/" + shown(h.Owner, inTable), Slot: slot, Label: label, Owner: owner,
 		Held: -1, TTL: ms(s.TTL), Trace: traceOf(link, h.TraceParent), Waiters: s.Waiters,
 	}
-	if !h.Since.IsZero() {
-		r.Since, r.Held = h.Since.UnixMilli(), ms(max(now.Sub(h.Since), 0))
+	if !since.IsZero() {
+		r.Since, r.Held = since.UnixMilli(), ms(max(now.Sub(since), 0))
 	}
 	if s.Token > 0 {
 		r.Token = strconv.FormatInt(s.Token, 10)
@@ -206,7 +219,8 @@ func answerRows(nodes []quorumlock.NodeStatus) []answerRow {
 		case n.Readers > 0:
 			r.Says, r.TTL = are(n.Readers, "reader", "readers"), ms(n.TTL)
 		case n.Holder != quorumlock.Holder{}:
-			r.Says, r.TTL = "held by "+cmp.Or(shown(n.Holder.Label, inTable), "someone without a label"), ms(n.TTL)
+			label, _, _ := named(&n.Holder, inTable)
+			r.Says, r.TTL = "held by "+cmp.Or(label, "someone without a label"), ms(n.TTL)
 		}
 		if n.Warning != nil {
 			r.Level = warn
@@ -236,9 +250,10 @@ type listRow struct {
 }
 
 func listRowOf(s *quorumlock.Status, now time.Time) listRow {
-	r := listRow{Name: shown(s.Name, inTable), Query: queryOf(s.Name, 0), Level: good, Holder: shown(s.Holder.Label, inTable), Held: -1, Waiters: s.Waiters}
-	if !s.Holder.Since.IsZero() {
-		r.Held = ms(max(now.Sub(s.Holder.Since), 0))
+	label, owner, since := named(&s.Holder, inTable)
+	r := listRow{Name: shown(s.Name, inTable), Query: queryOf(s.Name, 0), Level: good, Holder: label, Held: -1, Waiters: s.Waiters}
+	if !since.IsZero() {
+		r.Held = ms(max(now.Sub(since), 0))
 	}
 	switch {
 	case s.Held && s.Readers > 0:
@@ -248,7 +263,7 @@ func listRowOf(s *quorumlock.Status, now time.Time) listRow {
 	case !s.Held:
 		r.Holder, r.Held = "no one", -1
 	case r.Holder == "":
-		r.Holder = "no label, owner " + shown(s.Holder.Owner[:min(len(s.Holder.Owner), 8)], inTable)
+		r.Holder = "no label, owner " + owner
 	}
 	if s.Waiters > 0 {
 		r.Level = warn

@@ -154,6 +154,23 @@ func TestReadersOfAMinorityAreNoHolders(t *testing.T) {
 	assert.Equal(t, "1 reader", listRowOf(left, time.Now()).Holder)
 }
 
+// The nodes no longer name the readers, and show no time.
+func TestReadersThatWereRevokedHaveNeitherAnOwnerNorATime(t *testing.T) {
+	of := quorumlock.Holder{Owner: strings.Repeat("0", 32), Since: time.UnixMicro(0), Revoked: "ops: they hang"}
+	s := &quorumlock.Status{
+		Name: "job", Known: true, Held: true, Votes: 1, Holder: of, TTL: time.Second,
+		Nodes: []quorumlock.NodeStatus{{Holder: of, TTL: time.Second}},
+	}
+	v := ofName("job", 0, s, nil, nil, "", time.Now())
+	require.Len(t, v.Holders, 1)
+	row := v.Holders[0]
+	assert.Equal(t, []any{"revoked readers", "", -1.0, int64(0)}, []any{row.Label, row.Owner, row.Held, row.Since})
+	assert.Equal(t, "Revoked by ops: they hang. ", row.Notes)
+	assert.Equal(t, "held by revoked readers", v.Nodes[0].Says)
+	listed := listRowOf(s, time.Now())
+	assert.Equal(t, []any{"revoked readers", -1.0}, []any{listed.Holder, listed.Held})
+}
+
 func TestAllPermitsAreCountedAndTheFirstHoldersHaveRows(t *testing.T) {
 	now := time.Now()
 	slots := make([]quorumlock.Status, 100)
