@@ -120,6 +120,7 @@ func (sh *shard) observed(name string, r *observe.Report) Status {
 	s.Waiters = r.Waiters
 	if r.Held {
 		s.Holder, s.Readers, s.Votes = holder(r.Value), r.Readers, r.Agree
+		s.Holder.Asked = holder(r.Lock).Asked
 		sh.addEnd(&s, &r.Holding, r.Began)
 	}
 	return s

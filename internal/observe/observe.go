@@ -16,6 +16,7 @@ import (
 type Report struct {
 	quorum.Holding
 	Value   string         // of the holder's keys, or of a reader; "" for none
+	Lock    string         // the value of the lock itself, which says whether readers were asked to release it
 	Readers int            // how many hold the lock together; 0 for none
 	Waiters int            // the most tickets in the queue of a node
 	Began   clock.Validity // just before the nodes were asked, by the validity clock
@@ -234,7 +235,7 @@ func report(h quorum.Holding, answers *ensemble.Answers, sights []quorum.Sight, 
 		case h.Older:
 			r.Errors[i] = errOlder
 		case h.Held && s.Held && s.Owner == h.Owner:
-			if r.Value = reply.Held; reply.Readers != nil {
+			if r.Value, r.Lock = reply.Held, reply.Held; reply.Readers != nil {
 				value, readers := reply.Reading()
 				r.Value, r.Readers = value, max(r.Readers, readers)
 			}

@@ -370,6 +370,23 @@ func TestAFormerHolderIsNotDelivered(t *testing.T) {
 	})
 }
 
+// The request stands in the lock's own value, and not in the reader's.
+func TestAnObserverSeesThatReadersAreAskedToRelease(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, o := manager(t, c), manager(t, c, quorumlock.WithHolder("ops"))
+		reader := acquireShared(t, m)
+		require.NoError(t, o.AskRelease(background, "job", "deploy"))
+		statuses, err := o.Observe(background, "job")
+		require.NoError(t, err)
+		h := next(t, statuses, time.Second)
+		assert.Equal(t, reader.Owner(), h.Holder.Owner)
+		assert.Equal(t, "ops: deploy", h.Holder.Asked)
+		s, err := o.Inspect(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, s.Holder, h.Holder)
+	})
+}
+
 // The process that resumes it is too far away for its node timeout, and gives the lock back with the token of its attempt.
 func TestAnObserverKnowsADetachedLockThatAFailedResumeHasGivenBack(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
