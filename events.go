@@ -143,7 +143,7 @@ type NodeStatus struct {
 	// The node's answer about the name; zero from Manager.Nodes.
 	Holder  Holder        // zero when the node has no lock
 	Readers int           `json:",omitzero"` // how many hold the name together there, with Holder; 0 if Holder has it alone
-	TTL     time.Duration `json:",omitzero"` // of the lock; negative if there is none or it has no end, 0 with Err
+	TTL     time.Duration `json:",omitzero"` // of the lock; -1 ms for no end, -2 ms if there is none, 0 with Err
 	Fence   int64         `json:",omitzero"` // fencing register, or the base that it counts from
 }
 

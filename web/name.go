@@ -21,6 +21,9 @@ const (
 // revokedReaders is the owner of a lock whose readers were revoked.
 const revokedReaders = "00000000000000000000000000000000"
 
+// absent is the TTL of a node that has no lock.
+const absent = -2 * time.Millisecond
+
 // nameView is the page's view of a name that someone looks at.
 type nameView struct {
 	Name    string      `json:"name"`
@@ -218,7 +221,7 @@ func answerRows(nodes []quorumlock.NodeStatus) []answerRow {
 			r.Level, r.Says = bad, "no answer"
 		case n.Readers > 0:
 			r.Says, r.TTL = are(n.Readers, "reader", "readers"), ms(n.TTL)
-		case n.Holder != quorumlock.Holder{}:
+		case n.TTL != absent: // another program's lock may have an empty value
 			label, _, _ := named(&n.Holder, inTable)
 			r.Says, r.TTL = "held by "+cmp.Or(label, "someone without a label"), ms(n.TTL)
 		}

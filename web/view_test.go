@@ -154,6 +154,22 @@ func TestReadersOfAMinorityAreNoHolders(t *testing.T) {
 	assert.Equal(t, "1 reader", listRowOf(left, time.Now()).Holder)
 }
 
+// Another program's lock may have no value at all.
+func TestANodeWithAnEmptyKeyIsHeld(t *testing.T) {
+	const missing, endless = -2 * time.Millisecond, -1 * time.Millisecond
+	s := &quorumlock.Status{Name: "job", Known: true, Held: true, Votes: 2, TTL: endless, Nodes: []quorumlock.NodeStatus{
+		{TTL: endless}, {TTL: time.Second}, {TTL: missing}, {Err: errors.New("refused")},
+	}}
+	v := ofName("job", 0, s, nil, nil, "", time.Now())
+	says := []string(nil)
+	for _, n := range v.Nodes {
+		says = append(says, n.Says)
+	}
+	assert.Equal(t, []string{"held by someone without a label", "held by someone without a label", "free", "no answer"}, says)
+	assert.InDelta(t, 1000, v.Nodes[1].TTL, 0)
+	assert.Len(t, v.Holders, 1)
+}
+
 // The nodes no longer name the readers, and show no time.
 func TestReadersThatWereRevokedHaveNeitherAnOwnerNorATime(t *testing.T) {
 	of := quorumlock.Holder{Owner: strings.Repeat("0", 32), Since: time.UnixMicro(0), Revoked: "ops: they hang"}
