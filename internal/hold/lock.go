@@ -166,7 +166,7 @@ func (l *Lock) stepLocked(in quorum.Input, with func()) (s transition) {
 		if l.queue != nil {
 			s.lost = *l.queue
 		}
-		l.lose(s.now)
+		l.lose(s.now, in.Kind)
 	case quorum.StateReleased:
 		s.over = true
 		l.release(s.now)
@@ -190,8 +190,8 @@ func (l *Lock) deadlinePassed(now clock.Validity) bool {
 	return now > deadline && deadline > 0
 }
 
-// lose ends a lock that was lost. l.mu is held.
-func (l *Lock) lose(now clock.Validity) {
+// lose ends a lock that this kind of input has shown lost. l.mu is held.
+func (l *Lock) lose(now clock.Validity, found quorum.Kind) {
 	was := l.unsettled() // a lease that was released before
 	// The safety margin starts at S, because Remaining allowed work until then. The keys stay for
 	// the safety margin, so that work can stop, and for the lock delay, as they would if the process had
@@ -199,7 +199,20 @@ func (l *Lock) lose(now clock.Validity) {
 	l.is.what, l.is.keys = Lost, Delayed
 	l.finish(max(now, l.machine.Stop()).Add(l.keysStay()))
 	l.report(now, Lost)
-	l.settle(was, Event{What: Settled})
+	e := Event{What: Settled}
+	if l.lostBefore(was.ended, found) {
+		e.What, e.Reason, e.Errors = Settled|Lost, l.machine.Reason(), l.nodes
+	}
+	l.settle(was, e)
+}
+
+// lostBefore reports whether a node's answer has just shown that another client may have had the lost lock before its
+// lease was released, as an answer to the release would. A renewal that began later does not show it: the keys may have gone
+// in between. l.mu is held.
+func (l *Lock) lostBefore(released clock.Validity, found quorum.Kind) bool {
+	votes, why := l.machine.Release(released), l.machine.Reason()
+	denied := (why == quorum.ReasonTaken || why == quorum.ReasonMissing) && found != quorum.InputClockStep
+	return denied && l.machine.Began() <= released && votes.Lost()
 }
 
 // release ends a lock that is released. l.mu is held.

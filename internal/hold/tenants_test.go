@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -119,7 +120,8 @@ func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	assert.Equal(t, Released|Asking, ends[0].What, "the loss is the next lease's")
 }
 
-// A lease that has ended has no loss. The queue learns of the loss, because callers wait for the lock.
+// The clocks step after the release, so the loss is not the lease's. The queue learns of it, because callers wait for the
+// lock.
 func TestALossBetweenTwoLeasesIsTheOwnersAlone(t *testing.T) {
 	p := idle(3)
 	g, q := p.grant(hour(3)), &queue{}
@@ -131,6 +133,65 @@ func TestALossBetweenTwoLeasesIsTheOwnersAlone(t *testing.T) {
 	p.stepClock(1, 2*time.Hour)
 	assert.Equal(t, []*Lock{l}, q.lost)
 	assert.False(t, first.saw(Lost))
+}
+
+// The answers to a renewal may come before the lock is passed on or freed. They count as the answers to the release would:
+// another client may have had the lock under the lease.
+func TestALossThatNodesShowRightAfterAReleaseIsTheReleasedLeases(t *testing.T) {
+	type act func(p process, now *clock.Reading, l *Lock)
+	wait := func(by time.Duration) act {
+		return func(_ process, now *clock.Reading, _ *Lock) {
+			*now = clock.Reading{Mono: now.Mono + by, Boot: now.Boot + by, Wall: now.Wall + by}
+		}
+	}
+	step := func(node int, by time.Duration) act {
+		return func(p process, _ *clock.Reading, _ *Lock) { p.stepClock(node, by) }
+	}
+	answer := func(node int, kind quorum.Kind) act {
+		return func(p process, _ *clock.Reading, l *Lock) {
+			l.take(meaning{in: quorum.Input{Kind: kind, Node: node, At: p.clock.Now()}, err: ErrMissing})
+		}
+	}
+	begin := func(_ process, _ *clock.Reading, l *Lock) { l.step(quorum.Input{Kind: quorum.InputBegin}, nil) }
+	for name, c := range map[string]struct {
+		before, after []act
+		reason        quorum.Reason // 0 if the lease was released
+	}{
+		"another client has the keys": {nil, []act{answer(0, quorum.InputTaken), answer(1, quorum.InputTaken)}, quorum.ReasonTaken},
+		"the keys are gone":           {nil, []act{answer(0, quorum.InputMissing), answer(1, quorum.InputMissing)}, quorum.ReasonMissing},
+		"an operator has revoked it":  {nil, []act{answer(0, quorum.InputRevoked), answer(1, quorum.InputRevoked)}, 0},
+		"a node's clock steps":        {nil, []act{answer(0, quorum.InputMissing), step(1, 2*time.Hour)}, 0},
+		"the answer comes too late":   {nil, []act{answer(0, quorum.InputMissing), wait(2 * time.Hour), answer(1, quorum.InputMissing)}, 0},
+		"the keys may have gone since": {
+			nil, []act{wait(time.Second), begin, answer(0, quorum.InputTaken), answer(1, quorum.InputTaken)}, 0,
+		},
+		"two nodes had the keys until the release": {
+			[]act{step(1, time.Hour/2-10*time.Second), wait(time.Hour / 2)}, []act{answer(0, quorum.InputMissing)}, 0,
+		},
+	} {
+		now := &clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+		p := idleOn(clock.From(func() clock.Reading { return *now }), 3)
+		g := p.grant(hour(3))
+		g.Queue, g.Terms.SafetyMargin = &queue{}, time.Minute
+		l, first := p.open(t, g)
+		for _, do := range c.before {
+			do(p, now, l)
+		}
+		_, _, ok := l.Vacate(first, Ending{What: Released})
+		require.True(t, ok, name)
+		for _, do := range c.after {
+			do(p, now, l)
+		}
+		require.True(t, l.Over(), name)
+		last := first.events[len(first.events)-1]
+		if c.reason == 0 {
+			assert.Equal(t, Settled, last.What, name)
+			continue
+		}
+		assert.Equal(t, Settled|Lost, last.What, name)
+		assert.Equal(t, c.reason, last.Reason, name)
+		assert.Equal(t, []error{ErrMissing, ErrMissing, nil}, last.Errors, name)
+	}
 }
 
 // Passing on a lock with a maximum or minimum hold, or without renewal, would give the next

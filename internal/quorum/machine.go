@@ -290,6 +290,9 @@ func (m *Machine) Stray(now clock.Validity, in Input) bool {
 	return in.NoVote && m.HeldUntil(in.Node) <= now
 }
 
+// Began returns when the current or last round began.
+func (m *Machine) Began() clock.Validity { return m.began }
+
 // Waiting reports whether a round may still reach its quorum.
 func (m *Machine) Waiting() bool { return m.open && !m.announced }
 

@@ -12,7 +12,7 @@ type Release struct {
 	answered, ours, gone, taken Set
 }
 
-// Release returns the release of the lease at an instant, without answers. The machine is released.
+// Release returns the release of the lease at an instant, without answers. The machine has ended.
 func (m *Machine) Release(at clock.Validity) Release { return Release{window: m.window, at: at} }
 
 // Deleted records that a node has deleted the key.

@@ -197,6 +197,38 @@ func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
 	})
 }
 
+// A renewal finds the loss before the lock is passed on or freed: its answers come first, and no node is asked again.
+func TestALossThatARenewalFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := manager(t, c), manager(t, c)
+		ends := m.Subscribe(8, quorumlock.Lost{}, quorumlock.Released{})
+		first, next := acquire(t, m, "job"), make(chan *quorumlock.Lease)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			next <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		flush(t, c, "job", 0, 1)
+		rival := acquire(t, other, "job")
+		for _, n := range c.Nodes() {
+			n.Delay(10 * time.Millisecond)
+		}
+		go func() { _ = first.Renew(background) }()
+		time.Sleep(5 * time.Millisecond)
+		require.NoError(t, first.Release(background))
+		require.ErrorIs(t, first.Err(), quorumlock.ErrReleased)
+		lost, open := <-first.Lost()
+		assert.True(t, open)
+		assert.Equal(t, quorumlock.LostTaken, lost.Reason)
+		assert.Len(t, lost.Nodes, 2)
+		assert.ErrorIs(t, first.Err(), quorumlock.ErrLost)
+		assert.Equal(t, lost, <-ends.C())
+		require.NoError(t, rival.Release(background))
+		require.NoError(t, (<-next).Release(background))
+	})
+}
+
 // Do returns the loss, and Lead campaigns again as after any other loss.
 func TestDoAndLeadSayThatTheReleaseWasInVain(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
