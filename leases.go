@@ -118,13 +118,17 @@ func (s *Leases) WithContext(ctx context.Context) (context.Context, context.Canc
 func (s *Leases) Done() <-chan struct{} { return s.Context().Done() }
 
 // Err returns nil while the leases are held, then ErrReleased, or the *LostError of the lease that
-// was lost first.
+// was lost first. After a release, the answers of the nodes may turn ErrReleased into a *LostError.
 func (s *Leases) Err() error {
-	if err := s.firstEnd(); err != nil {
-		s.end(err)
+	first := s.firstEnd()
+	if first != nil {
+		s.end(first)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if errors.Is(s.err, ErrReleased) && errors.Is(first, ErrLost) {
+		s.err = first
+	}
 	return s.err
 }
 
@@ -138,7 +142,8 @@ func (s *Leases) firstEnd() (first error) {
 	return first
 }
 
-// Lost returns a channel that delivers one value when a lease is lost. A release closes it without one.
+// Lost returns a channel that delivers one value when a lease is lost. Release closes it without one, unless Release
+// itself finds a loss: only Err shows one that is found later.
 func (s *Leases) Lost() <-chan Lost { return s.lost }
 
 // Release gives all leases back, as Lease.Release does for one, at the same time. The errors

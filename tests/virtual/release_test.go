@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -194,6 +195,38 @@ func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
 		assert.Equal(t, lost, <-ends.C())
 		require.NoError(t, second.Release(background))
 		assert.IsType(t, quorumlock.Released{}, <-ends.C())
+	})
+}
+
+// A caller of this process waits for each name, so Release asks no node itself.
+func TestErrOfSeveralLeasesShowsALossThatIsFoundAfterTheirRelease(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		all, err := m.AcquireAll(background, []string{"a", "b"})
+		require.NoError(t, err)
+		var calls sync.WaitGroup
+		for _, l := range all.All() {
+			calls.Go(func() {
+				next, err := m.Acquire(background, l.Name())
+				if assert.NoError(t, err) {
+					assert.NoError(t, next.Release(background))
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		flush(t, c, "b", 0, 1, 2)
+		for _, n := range c.Nodes() {
+			n.Delay(10 * time.Millisecond)
+		}
+		require.NoError(t, all.Release(background))
+		require.ErrorIs(t, all.Err(), quorumlock.ErrReleased)
+		calls.Wait()
+		var lost *quorumlock.LostError
+		require.ErrorAs(t, all.Lease("b").Err(), &lost)
+		assert.Equal(t, lost, all.Err())
+		assert.Equal(t, lost, all.Release(background), "again")
+		_, open := <-all.Lost()
+		assert.False(t, open, "Release has closed it")
 	})
 }
 
