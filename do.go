@@ -155,6 +155,8 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 		}
 		return err, nil
 	}
+	m.life.calls.Add(1) // for fn, which may end its leases; not too late, because these count until it begins
+	defer m.life.calls.Done()
 	unlessClosed, stop := either(context.WithValue(ctx, frameKey{}, around), m.life.work)
 	fnCtx, cancel := t.WithContext(unlessClosed)
 	defer func() {

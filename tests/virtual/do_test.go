@@ -445,6 +445,46 @@ func TestCloseWaitsForAFunctionWhoseLeaseWasLost(t *testing.T) {
 	}
 }
 
+// The same for a function that has released its lease itself: it may still use what the program closes after the Manager.
+func TestCloseWaitsForAFunctionThatHasReleasedItsLease(t *testing.T) {
+	for call, begin := range map[string]func(*quorumlock.Manager, func(release func(context.Context) error) error) error{
+		"Do": func(m *quorumlock.Manager, fn func(func(context.Context) error) error) error {
+			return m.Do(background, "job", func(_ context.Context, l *quorumlock.Lease) error { return fn(l.Release) })
+		},
+		"Lead": func(m *quorumlock.Manager, fn func(func(context.Context) error) error) error {
+			return m.Lead(background, "job", func(_ context.Context, l *quorumlock.Lease) error { return fn(l.Release) })
+		},
+		"DoAll": func(m *quorumlock.Manager, fn func(func(context.Context) error) error) error {
+			return m.DoAll(background, []string{"job", "other"}, func(_ context.Context, all *quorumlock.Leases) error { return fn(all.Release) })
+		},
+	} {
+		for patience, took := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second, time.Second: time.Second + 100*time.Millisecond} {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				released, done := make(chan struct{}), make(chan error, 1)
+				go func() {
+					done <- begin(m, func(release func(context.Context) error) error {
+						assert.NoError(t, release(background))
+						close(released)
+						time.Sleep(10 * time.Second)
+						return assert.AnError
+					})
+				}()
+				<-released
+				ctx, cancel := context.WithTimeout(background, patience)
+				defer cancel()
+				began := time.Now()
+				err := m.Close(ctx)
+				assert.Equal(t, took, time.Since(began), call)
+				assert.Equal(t, took < patience, err == nil, call)
+				err = <-done
+				require.ErrorIs(t, err, assert.AnError, call)
+				assert.ErrorIs(t, err, quorumlock.ErrClosed, call)
+			})
+		}
+	}
+}
+
 // The lease has ended before the function could begin, so it does not begin.
 func TestDoDoesNotRunAFunctionUnderALeaseThatHasEnded(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
