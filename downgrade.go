@@ -36,6 +36,8 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, cmp.Or(l.Err(), ErrClosed) // a function may still have the lease
 	}
 	defer m.life.calls.Done()
+	ctx, cancel := pastRelease(ctx)
+	defer cancel()
 	left := hold.Ending{What: hold.Released, Keys: hold.Left}
 	_, until := m.clock.Both()
 	until = until.Add(l.Remaining())
@@ -48,8 +50,6 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 			l.lock.DeleteKeys(left)
 		}
 	}()
-	ctx, cancel := pastRelease(ctx)
-	defer cancel()
 	var err error
 	if ctx.Err() != nil { // an answer may be faster than the watcher of ctx
 		err = errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(l.Name()))
@@ -76,7 +76,7 @@ func (l *Lease) askShared(ctx context.Context, until clock.Steady) (*Lease, erro
 }
 
 // pastRelease returns a context that ends with ctx, but not with the release of the lease to which ctx
-// belongs.
+// belongs, which follows.
 func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
 	past, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	end := func() {
@@ -85,8 +85,8 @@ func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
 		}
 	}
 	stop := context.AfterFunc(ctx, end)
-	if ctx.Err() != nil { // AfterFunc ends it in a goroutine
-		end()
+	if ctx.Err() != nil { // AfterFunc ends it in a goroutine, and not if another lease's release has ended ctx
+		cancel(context.Cause(ctx))
 	}
 	return after{past, ctx}, func() {
 		stop()

@@ -49,11 +49,12 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	}
 	defer l.m.life.calls.Done()
 	left := hold.Ending{What: hold.Released | hold.Detached, Keys: hold.Left, Keep: keep}
+	earlier := ctx.Err() != nil
 	pending, err := l.end(left)
 	if err != nil {
 		return "", err
 	}
-	pending.WaitEnding(ctx, l.lock.Terms().Timeout)
+	pending.WaitEnding(ctx, earlier, l.lock.Terms().Timeout)
 	err = enough(ctx, l.shard().ensemble, "detach", l.Name(), pending)
 	if err == nil && pending.Got < l.shard().ensemble.Size() && pending.EndedBy(ctx) {
 		err = errs.Ended(ctx, nil, "quorumlock: detach "+strconv.Quote(l.Name())) // a node may mark the lock after the handle has been used

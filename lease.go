@@ -304,6 +304,7 @@ func (m *Manager) mayEnd(leases ...*Lease) bool {
 }
 
 func (l *Lease) release(ctx context.Context) error {
+	earlier := ctx.Err() != nil
 	if !l.m.mayEnd(l) { // Close ends it
 		<-l.Done()
 		return l.Err()
@@ -313,12 +314,12 @@ func (l *Lease) release(ctx context.Context) error {
 	if pending == nil {
 		return err
 	}
-	return l.returned(ctx, pending)
+	return l.returned(ctx, earlier, pending)
 }
 
-// returned waits for the answers to a release.
-func (l *Lease) returned(ctx context.Context, pending *ensemble.Answers) error {
-	pending.WaitEnding(ctx, l.lock.Terms().Timeout)
+// returned waits for the answers to a release. earlier means that ctx had ended while the lease was held.
+func (l *Lease) returned(ctx context.Context, earlier bool, pending *ensemble.Answers) error {
+	pending.WaitEnding(ctx, earlier, l.lock.Terms().Timeout)
 	if err := l.Err(); errors.Is(err, ErrLost) {
 		return err
 	}

@@ -154,7 +154,7 @@ func (s *Leases) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	began := s.m.clock.Now()
+	began, earlier := s.m.clock.Now(), ctx.Err() != nil
 	if !s.m.mayEnd(s.all...) { // Close ends them
 		<-s.all[0].Done()
 		<-s.Done()
@@ -177,7 +177,7 @@ func (s *Leases) Release(ctx context.Context) error {
 	s.m.life.calls.Done()
 	for i, l := range s.all {
 		if pending[i] != nil {
-			failures[i] = l.returned(ctx, pending[i])
+			failures[i] = l.returned(ctx, earlier, pending[i])
 		}
 		done[i] = s.m.clock.Now()
 	}

@@ -155,9 +155,10 @@ func (e *Ensemble) Collect(
 }
 
 // WaitEnding is Wait for a question that ends a lease. Its end ends the contexts that belong to the lease, such as those
-// in Do, so a context that a release has ended does not end this wait.
-func (a *Answers) WaitEnding(ctx context.Context, timeout time.Duration) {
-	a.ending = true
+// in Do, so a context that a release has ended does not end this wait, and the end of a context around it goes unnoticed.
+// earlier means that ctx had ended while the lease was held: then another lease's release has ended it.
+func (a *Answers) WaitEnding(ctx context.Context, earlier bool, timeout time.Duration) {
+	a.ending = !earlier
 	a.Wait(ctx, timeout)
 }
 

@@ -119,3 +119,42 @@ func TestACallThatEndsALeaseIsNotCutOffByTheContextThatItEnds(t *testing.T) {
 		}
 	})
 }
+
+// The call has not ended a context that had ended before, so such a context cuts it off, also if another lease's release has
+// ended it.
+func TestACallThatEndsALeaseIsCutOffByTheContextOfAnother(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		first := acquire(t, m, "first")
+		ctx := first.Context()
+		release(t, first)
+		for call, end := range map[string]func(*quorumlock.Lease) error{
+			"Release": func(l *quorumlock.Lease) error { return l.Release(ctx) },
+			"Detach": func(l *quorumlock.Lease) error {
+				_, err := l.Detach(ctx, time.Minute)
+				return err
+			},
+			"Downgrade": func(l *quorumlock.Lease) error {
+				_, err := l.Downgrade(ctx)
+				return err
+			},
+		} {
+			l := acquire(t, m, call)
+			c.Hang()
+			began := time.Now()
+			err := end(l)
+			assert.Zero(t, time.Since(began), call)
+			require.ErrorIs(t, err, context.Canceled, call)
+			require.ErrorIs(t, err, quorumlock.ErrReleased, "%s: by the cause of the context", call)
+			assert.ErrorIs(t, l.Err(), quorumlock.ErrReleased, call)
+			c.Resume()
+		}
+		all, err := m.AcquireAll(background, []string{"a", "b"})
+		require.NoError(t, err)
+		c.Hang()
+		began := time.Now()
+		require.ErrorIs(t, all.Release(ctx), context.Canceled)
+		assert.Zero(t, time.Since(began))
+		c.Resume()
+	})
+}
