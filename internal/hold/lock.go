@@ -102,11 +102,11 @@ func (l *Lock) entry() wire.Entry {
 	return wire.Entry{Lock: l.key, Value: l.value, Shared: l.is.shared}
 }
 
-// Left returns how long a quorum of nodes keeps the keys, 0 if the lease has ended.
+// Left returns how long a quorum of nodes keeps the keys, 0 if the lock has ended.
 func (l *Lock) Left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if left := l.machine.Deadline().Sub(l.of.clock.Now()); left > 0 {
+	if left := l.machine.Deadline().Sub(l.of.clock.Now()); left > 0 && !l.is.over {
 		return left + l.Terms().LockDelay
 	}
 	return 0

@@ -194,6 +194,28 @@ func TestALossThatNodesShowRightAfterAReleaseIsTheReleasedLeases(t *testing.T) {
 	}
 }
 
+// A caller that it blocks learns no time: the keys may be deleted at any moment.
+func TestALockThatHasEndedHasNoTimeLeft(t *testing.T) {
+	for name, end := range map[string]func(process, *Lock){
+		"lost": func(p process, _ *Lock) {
+			p.stepClock(0, 30*time.Minute)
+			p.stepClock(1, 50*time.Minute)
+			p.stepClock(2, 50*time.Minute)
+		},
+		"released": func(p process, _ *Lock) { p.End() },
+	} {
+		p := idle(3)
+		g := p.grant(hour(3))
+		g.Terms.SafetyMargin = 20 * time.Minute
+		l, _ := p.open(t, g)
+		assert.Positive(t, l.Left(), name)
+		end(p, l)
+		require.True(t, l.Over(), name)
+		require.Greater(t, l.machine.Deadline(), p.clock.Now(), name)
+		assert.Zero(t, l.Left(), name)
+	}
+}
+
 // Passing on a lock with a maximum or minimum hold, or without renewal, would give the next
 // caller less than it has asked for.
 func TestWhatMakesALockUselessForAnotherLease(t *testing.T) {
