@@ -177,17 +177,18 @@ func (c *courier) handOut(t *transfer) {
 // script may run.
 func (c *courier) pack(t *transfer) {
 	t.calls, t.commands, t.declined, t.lean = t.calls[:0], t.commands[:0], false, false
-	part, weight := call{}, 0
+	part, weight, before := call{}, 0, (*wire.Request)(nil)
 	// A script that has written once may continue to write, whatever memory that takes. So a full server would grant
 	// locks that follow an extension or a release in the same script.
 	full := t.steady < c.fullUntil
 	for i := range t.batch {
 		req := t.batch[i].req
-		if part.locks > 0 && (weight+req.Weight() > wire.MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
+		if part.locks > 0 && (weight+req.Weight(before) > wire.MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
 			t.calls = append(t.calls, part)
-			part, weight = call{first: i}, 0
+			part, weight, before = call{first: i}, 0, nil
 		}
-		part.last, part.locks, weight = i+1, part.locks+req.Locks(), weight+req.Weight()
+		part.last, part.locks, weight = i+1, part.locks+req.Locks(), weight+req.Weight(before)
+		before = req
 	}
 	t.calls = append(t.calls, part)
 	if t.loads = 0; c.greeter.script.lost {

@@ -1,6 +1,10 @@
 package conformance
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -9,6 +13,7 @@ import (
 var recallCases = []testCase{
 	{"an asker that has waited out a reservation empties the queue, wakes everybody in it, and gets the lock", (*rig).recallsAndGrants},
 	{"an asker that has waited out a reservation empties no more of a long queue than a script has time for", (*rig).recallsAPart},
+	{"one script drops and recalls so many tickets of the dead, and leaves the others to the next", (*rig).sparesTheServer},
 	{"an asker that has waited out a reservation gets nothing of a lock that is taken", (*rig).lapsedButTaken},
 }
 
@@ -23,6 +28,55 @@ func (r *rig) recallsAPart() {
 	r.one(r.wait(carol, 600).with(argMode, "l"))
 	assert.Equal(r, carol, r.value().Owner)
 	assert.Equal(r, []any{ticket(500)}, r.admin("ZRANGE", r.queue, "0", "-1"))
+}
+
+// A script takes hardly more time for the dead of many queues than for the dead of one.
+func (r *rig) sparesTheServer() {
+	const each = 600
+	r.subscribe()
+	dead := strings.Repeat("e", wire.ManagerLen)
+	for what, c := range map[string]struct {
+		lock   func(int) string
+		ticket func(int) string
+	}{
+		"locks": {func(i int) string { return r.lock + strconv.Itoa(i) }, ticket},
+		"slots": {func(i int) string { return wire.SlotKey(r.lock+strconv.Itoa(i), 0) }, func(n int) string { return permitTicket(n, 1) }},
+	} {
+		r.admin("SET", r.hint, "1")
+		var ops []op
+		queued := func() (count int64) {
+			for _, o := range ops {
+				queue, _, _ := wire.Companions(o.key)
+				count += r.admin("ZCARD", queue).(int64)
+			}
+			return count
+		}
+		for i := range 8 {
+			queue, _, _ := wire.Companions(c.lock(i))
+			add := []string{"ZADD", queue}
+			for n := range each {
+				add = append(add, enqueuedAt(n), dead+c.ticket(n)[wire.ManagerLen:])
+			}
+			r.admin(add...)
+			r.admin("SET", c.lock(i), wire.Compose(alice, 7, metadata), "PX", "60000")
+			ops = append(ops, r.release(alice).on(c.lock(i)))
+		}
+		lives, _, _ := wire.Companions(c.lock(7))
+		r.admin("ZADD", lives, "0", c.ticket(1))
+		before := queued()
+		got := r.apply(ops...)
+		assert.Equal(r, append(slices.Repeat([]any{int64(1)}, 7), int64(wire.HandedOn)), got, "%s: a head that lives is served all the same", what)
+		took := before - queued()
+		assert.Greater(r, took, int64(564), what)
+		assert.Less(r, took, int64(1100), what)
+		for range 20 {
+			r.apply(ops[:7]...)
+		}
+		assert.Equal(r, int64(each), queued(), "%s: the next scripts continue", what)
+		for len(r.wakes) > 0 {
+			<-r.wakes
+		}
+	}
 }
 
 func (r *rig) recallsAndGrants() {

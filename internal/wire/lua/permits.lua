@@ -152,6 +152,11 @@ function permits()
         if ahead[3] then
           rare().watch(family, ahead[2], ahead[3], me)
         end
+      else
+        rare().spare = rare().spare - 4
+        if rare().spare <= 0 then
+          break
+        end
       end
     end
     if not head then

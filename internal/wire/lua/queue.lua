@@ -31,13 +31,17 @@ function f.enqueue(ticket, place)
   hint = '1'
 end
 
+-- What a script may still do for the dead: a ticket that is dropped counts 4, one that is recalled 1. A lock whose
+-- turn comes later is left free with its queue, for the next who asks: waiters poll. Each lock's head has a look.
+f.spare = 1000
+
 -- Reserves a free lock for the head of its queue and wakes it. A reservation is no vote:
 -- the head acquires like any other client. A head whose channel has no subscriber is
 -- dropped, but at most 64 of them, because a script stops the server. After 64 the queue
 -- is recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
 function f.serve(lock, me)
   local dropped = 0
-  while dropped < 64 do
+  repeat
     local ahead = call('ZRANGE', queue, '0', '1', 'WITHSCORES')
     local first, place, second = ahead[1], ahead[2], ahead[3]
     if not first then
@@ -47,7 +51,7 @@ function f.serve(lock, me)
       if head then
         return head
       end
-      dropped = dropped + asked
+      dropped, f.spare = dropped + asked, f.spare - 4 * asked
     else
       call('ZREM', queue, first)
       if first == me then
@@ -61,9 +65,9 @@ function f.serve(lock, me)
         end
         return first
       end
-      dropped = dropped + 1
+      dropped, f.spare = dropped + 1, f.spare - 4
     end
-  end
+  until dropped >= 64 or f.spare <= 0
   f.recall(lock)
 end
 
@@ -131,7 +135,8 @@ end
 -- most of a millisecond. Otherwise each ticket of a dead process would cost one grace;
 -- this way they cost one in all.
 function f.recall(lock, me)
-  local tickets = call('ZRANGE', queue, '0', '499')
+  local tickets = f.spare > 0 and call('ZRANGE', queue, '0', math.min(f.spare, 500) - 1) or {}
+  f.spare = f.spare - #tickets
   for _, ticket in ipairs(tickets) do
     if ticket ~= me then
       f.publish('a', ticket, lock)
