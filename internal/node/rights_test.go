@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -95,4 +96,68 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 	server.MustDo("ZADD", wire.RegistersKey("p:"), "5", "p:old")
 	do(node.NewForget(soon))
 	return errs
+}
+
+// docs/reference.md lists the rights without which leases are lost.
+func TestARenewalNeedsTheDocumentedRights(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference.md")
+	require.NoError(t, err)
+	sentence := regexp.MustCompile(`A renewal needs (.*?), a shared lease also (.*?), a permit (.*?), and under the guard`).
+		FindStringSubmatch(strings.Join(strings.Fields(string(text)), " "))
+	require.Len(t, sentence, 4)
+	rights := func(texts ...string) (names []string) {
+		for _, right := range regexp.MustCompile("`[+](\\w+)`").FindAllStringSubmatch(strings.Join(texts, " "), -1) {
+			names = append(names, right[1])
+		}
+		slices.Sort(names)
+		return names
+	}
+	server := redistest.Start(t, 1)[0]
+	server.MustDo("ACL", "SETUSER", "u", "reset", "on", ">word", "~*", "&*", "+@all")
+	n, now := run(t, node.Config{Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "u", Password: "word"}, Cap: time.Second})
+	require.NoError(t, n.Health().Err)
+	soon := now() + time.Minute
+	answer := make(answers, 1)
+	slot := wire.SlotKey("p:permits", 2)
+	for claim, c := range map[string]struct {
+		entry wire.Entry
+		want  []string
+		takes func(*wire.Acquisition)
+		lost  []string // what may be lost or end before
+	}{
+		"a lock": {wire.Entry{Lock: "p:lock", Value: wire.Compose(ownerA, 7, metadata)}, rights(sentence[1]), func(*wire.Acquisition) {}, []string{"EXISTS", "p:none"}},
+		"a shared lease": {
+			wire.Entry{Lock: "p:shared", Value: wire.Compose(ownerA, 0, metadata), Shared: true}, rights(sentence[1], sentence[2]),
+			func(a *wire.Acquisition) { a.Shared = true }, []string{"PEXPIRE", "p:shared", "5000"},
+		},
+		"a permit": {
+			wire.Entry{Lock: slot, Value: wire.Compose(ownerA, 7, metadata)}, rights(sentence[1], sentence[3]),
+			func(a *wire.Acquisition) { a.Limit = 3 }, []string{"DEL", wire.SlotsKey("p:permits")},
+		},
+	} {
+		require.True(t, n.Post(acquisition(c.entry.Lock, ownerA, soon, c.takes, func(a *wire.Acquisition) { a.Value = c.entry.Value }), answer))
+		got := answer.Next(t)
+		require.Equal(t, wire.Granted, got.Status, "%s: %v", claim, got.Err)
+		var needed []string
+		for _, command := range append(scriptCommands(), "evalsha") {
+			renewed := true
+			for _, lost := range []bool{false, true} {
+				if lost {
+					server.MustDo(c.lost...)
+				}
+				server.MustDo("ACL", "SETUSER", "u", "-"+command)
+				renewal := wire.NewBatch(wire.Extend, 1, clock.Steady(soon))
+				c.entry.Extend(renewal, "10000")
+				require.True(t, n.Post(renewal, answer))
+				got := answer.Next(t)
+				renewed = renewed && len(got.Answers) == 1 && (got.Answers[0] == wire.Ours || got.Answers[0] == wire.OursWithoutToken)
+				server.MustDo("ACL", "SETUSER", "u", "+"+command)
+			}
+			if !renewed {
+				needed = append(needed, command)
+			}
+		}
+		slices.Sort(needed)
+		assert.Equal(t, c.want, needed, claim)
+	}
 }
