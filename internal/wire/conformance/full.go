@@ -10,6 +10,7 @@ import (
 var fullCases = []testCase{
 	{"a full server that was restarted gets its marker all the same", guardOnAFullServer},
 	{"a full server remembers lists all the same", listsOnAFullServer},
+	{"a full server marks a lock, gives it back and shares its owner's all the same", replacesOnAFullServer},
 	{"a full server refuses, renews and releases permits all the same, and grants none", permitsOnAFullServer},
 }
 
@@ -36,6 +37,36 @@ func listsOnAFullServer(r *rig) {
 	before := r.entries()["1 3 b,c,self"]
 	require.Equal(r, registered, r.one(r.listed(3, "b", "c").with(argAdds, "0")))
 	assert.Greater(r, r.entries()["1 3 b,c,self"], before)
+}
+
+// What replaces a value keeps what a client has. Each operation is a call of its own: behind a write, a server refuses
+// nothing.
+func replacesOnAFullServer(r *rig) {
+	for what, c := range map[string]struct {
+		o    op
+		then string
+	}{
+		"asked":               {ask(r, alice, note), alice + " a "},
+		"revoked":             {revoke(r, alice, "1", note), "x " + alice},
+		"detached":            {detach(r, alice, keyTTL), "d " + alice},
+		"given back":          {back(r, alice, bob), "d " + bob},
+		"shared":              {share(r, alice), theirs},
+		"renewed as a reader": {prolong(r, alice), theirs},
+		"healed as a reader":  {restore(r, alice), theirs},
+	} {
+		r.admin("FLUSHALL")
+		r.holds(alice)
+		fill(r)
+		got := r.one(c.o)
+		r.server.Drain()
+		assert.Regexp(r, "^"+c.then, r.admin("GET", r.lock), "%s: %v", what, got)
+	}
+	r.admin("FLUSHALL")
+	r.one(share(r, alice))
+	fill(r)
+	r.one(ask(r, wire.Nobody, note))
+	r.server.Drain()
+	assert.True(r, r.value().Asked, "readers")
 }
 
 // permitsOnAFullServer asks for permits that the set shows or does not show, while waiters are in the queue.

@@ -42,9 +42,10 @@ function f.mark(lock, owner, kind, duration, not_after, note)
   if kind == 'a' and form and form ~= 's' then
     return { code, left }
   end
+  f.room()
   local rest = string.match(shown, '^[^\255]*', string.sub(shown, 33, 35) == ' a ' and 36 or 34)
   if kind == 'd' or kind == 'x' and left >= 0 and left < tonumber(duration) then
-    call('PEXPIREAT', lock, after(duration)) -- before the SET, which a full server then allows
+    call('PEXPIREAT', lock, after(duration))
   end
   local value = kind ~= 'a' and kind .. ' ' .. owner or (form and 's ' or '') .. owner .. 'a '
   call('SET', lock, value .. rest .. (kind == 'd' and '' or '\255' .. note), 'XX', 'KEEPTTL')
@@ -66,6 +67,7 @@ function f.back(lock, owner, from)
   if string.sub(held, 1, 33) ~= owner or not rest then
     return -1
   end
+  f.room()
   call('SET', lock, 'd ' .. from .. rest, 'XX', 'KEEPTTL')
   return 1
 end

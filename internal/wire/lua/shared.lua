@@ -35,8 +35,11 @@ function shared()
     return string.sub(held, 1, 42) == 'x ' .. nobody .. ' 0 0 - \255'
   end
 
-  -- Makes the lock one of readers, for `duration` ms at least.
-  function s.open(lock, duration)
+  -- Makes the lock one of readers, for `duration` ms at least. One that is its owner's already needs no room.
+  function s.open(lock, duration, alone)
+    if alone then
+      rare().room()
+    end
     call('SET', lock, theirs, 'PXAT', after(duration))
     made = lock
     call('DEL', set)
@@ -223,7 +226,7 @@ function shared()
       return 0
     end
     if not open then
-      s.open(lock, duration)
+      s.open(lock, duration, alone)
     end
     s.add(lock, value, duration)
     if ticket ~= '' then
@@ -265,7 +268,7 @@ function shared()
       return -1
     end
     if not open then
-      s.open(lock, duration)
+      s.open(lock, duration, s.alone(held, value))
       made = nil
     end
     s.add(lock, value, duration)
