@@ -95,8 +95,7 @@ function f.admit(lock)
   if not readers(call('GETRANGE', lock, '0', '43')) then
     shared().open(lock, longest)
   end
-  call('ZADD', set, unpack(woken))
-  shared().stretch(lock, longest)
+  shared().stretch(lock, longest, call('ZADD', set, unpack(woken)))
   if ahead[i] then
     f.watch(lock, ahead[i - 1], ahead[i])
   end
