@@ -106,28 +106,29 @@ func stopped(n *node, v *waiting, wall time.Duration) bool {
 	return false
 }
 
-// barred reports whether a writer that came before the reader must go first.
-func barred(n *node, m *message, wall time.Duration, probes bool) bool {
+// barred reports whether a writer that came before the reader must go first, and whether a dead one has left the queue.
+func barred(n *node, m *message, wall time.Duration, probes bool) (bars, dropped bool) {
 	if n.w.bugs.has(PassesWriters) {
-		return false
+		return false, false
 	}
 	for i := 0; i < n.queued; {
 		v := &n.queue[i]
 		switch {
 		case m.ticket != 0 && v.enqueuedAt >= m.enqueuedAt:
-			return false
+			return false, dropped
 		case v.reads:
 			i++
 		case n.set.has(m.owner, false, wall), n.set.has(m.ticket, true, wall):
-			return false
+			return false, dropped
 		case (!probes || !stopped(n, v, wall)) && n.subscribed(v):
 			n.w.stats[ReadersBarred]++
-			return true
+			return true, dropped
 		default:
 			n.dequeue(v.ticket)
+			dropped = true
 		}
 	}
-	return false
+	return false, dropped
 }
 
 // share lets a reader in, alongside the others.
@@ -143,10 +144,16 @@ func share(n *node, m *message, wall time.Duration, end int64) answer {
 	if free && m.lapsed && !tooLate {
 		n.clearQueue(m.ticket)
 	}
-	if (isOpen || free) && barred(n, m, wall, isOpen && !tooLate) || !isOpen && !free && !own {
+	bars, dropped := false, false
+	if isOpen || free {
+		bars, dropped = barred(n, m, wall, isOpen && !tooLate)
+	}
+	if bars || !isOpen && !free && !own {
 		if free && !tooLate {
 			n.enqueue(m)
 			n.reserve(m.ticket, wall)
+		} else if isOpen && dropped {
+			admit(n, wall)
 		}
 		return n.taken(m, wall, !tooLate)
 	}

@@ -16,6 +16,7 @@ var admitCases = []testCase{
 	{"a writer that waits bars the readers that come later", barsLaterReaders},
 	{"a writer whose process has ended bars nobody", isNotBarredByTheDead},
 	{"a reader that has ended is not counted while others read, and leaves nothing", countsNoneThatHasEnded},
+	{"a reader that finds a dead writer lets the readers behind it in, also if it waits itself", letsInBehindTheDead},
 	{"a writer that is stopped bars readers until it has been asked in vain", isNotBarredByTheStopped},
 	{"a reader that finds the lock free leaves it to the writer before it", leavesItToTheWriter},
 	{"readers at the head of the queue are let in together, up to the first writer", admitsTogether},
@@ -139,6 +140,18 @@ func isNotBarredByTheDead(r *rig) {
 	assert.Equal(r, granted(0, 0), r.one(share(r, bob)))
 	reads(r, alice, bob)
 	r.absent(r.queue)
+}
+
+func letsInBehindTheDead(r *rig) {
+	dead := strings.Repeat("e", wire.ManagerLen) + ticket(1)[wire.ManagerLen:]
+	r.subscribe()
+	r.one(share(r, alice))
+	r.one(r.wait(carol, 3))
+	r.admin("ZADD", r.queue, enqueuedAt(1), dead, enqueuedAt(2), readerTicket(2))
+	assert.EqualValues(r, 1, r.one(shareFor(r, bob, 4)).([]any)[2], "behind the writer that lives")
+	r.woken(pinged(r, 3), r.reservedFor(2), r.nextIs(3, 1))
+	reads(r, name(2), alice)
+	assert.Equal(r, []any{ticket(3), readerTicket(4)}, r.admin("ZRANGE", r.queue, "0", "-1"))
 }
 
 func leavesItToTheWriter(r *rig) {

@@ -157,10 +157,11 @@ function shared()
     end
   end
 
-  -- Reports whether a writer that came before has to be let in first. One whose process has ended
-  -- leaves the queue: nobody else looks at it before the last reader has left, which may take hours.
+  -- Reports whether a writer that came before has to be let in first, and whether one has left the queue because its
+  -- process has ended: nobody else looks at it before the last reader has left, which may take hours.
   function s.barred(lock, value, ticket, place, probes)
     local ahead
+    local dropped = false
     if place ~= '' then
       ahead = call('ZRANGE', queue, '-inf', '(' .. place, 'BYSCORE', 'LIMIT', '0', '64')
     else
@@ -169,19 +170,20 @@ function shared()
     for _, other in ipairs(ahead) do
       if string.sub(other, -1) ~= 's' then
         if s.reads(value) or s.reads(string.sub(ticket, 1, 32) .. ' w ') then
-          return false
+          return false, dropped
         end
         local message, stopped = 'p', false
         if probes then
           message, stopped = s.probe(other)
         end
         if rare().publish(message, other, lock) > 0 and not stopped then
-          return true
+          return true, dropped
         end
         call('ZREM', queue, other)
+        dropped = true
       end
     end
-    return false
+    return false, dropped
   end
 
   -- Reports whether a lock that shows held is this owner's alone.
@@ -212,7 +214,10 @@ function shared()
     if free and mode == 'l' and not late then
       rare().recall(lock, ticket)
     end
-    local barred = hint and (open or free) and s.barred(lock, value, ticket, place, open and not late)
+    local barred, dropped = false, false
+    if hint and (open or free) then
+      barred, dropped = s.barred(lock, value, ticket, place, open and not late)
+    end
     if barred or not (open or alone or free) then
       local queues = place ~= '' and not late and string.find(ARGV[6], 's', 1, true)
       if free and not late then
@@ -221,6 +226,8 @@ function shared()
         end
         rare().serve(lock, ticket)
         held = call('GETRANGE', lock, '0', '511')
+      elseif open and dropped then
+        rare().admit(lock)
       end
       return rare().taken(lock, held, queues and ticket, place)
     elseif late then
