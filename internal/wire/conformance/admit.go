@@ -269,7 +269,7 @@ func admitsTheNext(r *rig) {
 func admitsBehindAWriter(r *rig) {
 	r.subscribe()
 	for what, leaves := range map[string]func(){
-		"by pass":         func() { assert.Equal(r, int64(-1), r.one(r.pass(2))) },
+		"by pass":         func() { assert.Equal(r, int64(0), r.one(r.pass(2))) },
 		"with a release":  func() { assert.Equal(r, int64(-1), r.one(r.leave(carol, 2))) },
 		"as a reader's":   func() { r.admin("ZREM", r.queue, ticket(2)); r.one(shareFor(r, alice, 1)) },
 		"with its grant":  func() { r.admin("ZREM", r.queue, ticket(2)); r.one(quit(r, carol).with(2, readerTicket(9))) },
@@ -377,10 +377,14 @@ func quits(r *rig) {
 	for _, owner := range []string{alice, bob} {
 		r.one(share(r, owner))
 	}
-	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(quit(r, carol)), "it reads nothing") })
+	r.unchanged(func() { assert.Equal(r, int64(0), r.one(quit(r, carol)), "it reads nothing") })
 	assert.Equal(r, int64(1), r.one(quit(r, alice)))
 	reads(r, bob)
-	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(quit(r, alice)), "again") })
+	r.unchanged(func() { assert.Equal(r, int64(0), r.one(quit(r, alice)), "again") })
+	r.subscribe()
+	r.one(r.wait(carol, 1))
+	r.unchanged(func() { assert.Equal(r, int64(0), r.one(quit(r, alice)), "again, while a writer waits") })
+	r.admin("DEL", r.queue, r.hint)
 	assert.Equal(r, int64(1), r.one(quit(r, bob)))
 	r.absent(r.lock, wire.ReadersKey(r.lock))
 	assert.Equal(r, int64(0), r.one(quit(r, bob)), "again")

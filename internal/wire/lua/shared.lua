@@ -13,7 +13,8 @@
 --     marker differs), tickets in the queue
 -- quit     value ticket place mode leave of a reader, with '' for no ticket; or of a ticket, for the
 --                                  value 'ticket w ': what was reserved for it is reserved for the
---                                  next waiter, and no lease is touched
+--                                  next waiter, and no lease is touched. 0 also where others read, and this one
+--                                  does not: nothing shows that another client was granted the lock
 --
 -- This file decides who reads. A lock of readers is the string `theirs`, which is another owner's
 -- for every other operation, also in the scripts of older clients. Beside it is the set of the
@@ -306,6 +307,7 @@ function shared()
   function s.quit(lock, value, ticket, place, mode)
     local held = call('GETRANGE', lock, '0', '43')
     local ours = (readers(held) or s.revoked(held)) and call('ZREM', set, value) == 1
+    local missing = readers(held) and not ours and place == '' -- as a renewal says
     local free = false
     local lease = s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value)
     if held == value or lease and string.sub(value, 33) ~= ' w ' then
@@ -320,9 +322,10 @@ function shared()
       ours, free = false, held == '' and call('EXISTS', lock) == 0
     end
     if not hint and ticket == '' then
-      return ours and 1 or free and 0 or -1
+      return ours and 1 or (free or missing) and 0 or -1
     end
-    return rare().settle(lock, free, ours, ticket ~= '' and ticket, place, mode)
+    local code = rare().settle(lock, free, ours, ticket ~= '' and ticket, place, mode)
+    return code == -1 and missing and 0 or code
   end
 
   -- Completes a read of a lock of readers: how many there are, and the 16 that last longest.
