@@ -14,6 +14,7 @@ var recallCases = []testCase{
 	{"an asker that has waited out a reservation empties the queue, wakes everybody in it, and gets the lock", (*rig).recallsAndGrants},
 	{"an asker that has waited out a reservation empties no more of a long queue than a script has time for", (*rig).recallsAPart},
 	{"one script drops and recalls so many tickets of the dead, and leaves the others to the next", (*rig).sparesTheServer},
+	{"a waiter behind more dead ones than a script recalls still comes before a newcomer", leavesTheRestOfTheQueue},
 	{"an asker that has waited out a reservation gets nothing of a lock that is taken", (*rig).lapsedButTaken},
 }
 
@@ -111,4 +112,20 @@ func (r *rig) lapsedButTaken() {
 	late := r.wait(bob, 2).with(argMode, "l").with(argNotAfter, micros(r.micros()-1))
 	r.unchanged(func() { assert.Equal(r, int64(0), r.one(late)) })
 	r.woken()
+}
+
+func leavesTheRestOfTheQueue(r *rig) {
+	r.subscribe()
+	add := []string{"ZADD", wire.QueueKey(family(r))}
+	for n := range 564 { // 64 are dropped, and 500 recalled
+		add = append(add, enqueuedAt(n), strings.Repeat("e", wire.ManagerLen)+permitTicket(n, 1)[wire.ManagerLen:])
+	}
+	r.admin(append(add, enqueuedAt(600), permitTicket(600, 1))...)
+	r.admin("SET", r.hint, "1")
+	got := r.one(permit(r, carol, 0, 1)).([]any)
+	assert.Equal(r, answer("", got[1], -1, -1), got)
+	r.absent(slot(r, 0))
+	slotQueue(r, permitTicket(600, 1))
+	r.one(permit(r, carol, 0, 1))
+	admitted(r, 600)
 }

@@ -159,10 +159,11 @@ function permits()
         end
       end
     end
-    if not head then
-      rare().recall(family, me)
+    if head then
+      return false, head, false
     end
-    return false, head, not head
+    rare().recall(family, me)
+    return false, nil, call('ZCARD', queue) == 0
   end
 
   -- Reports whether a client may take a free slot: it was let in, or nobody is before it.
