@@ -1,6 +1,6 @@
 // Deploy is the program of docs/kubernetes.md: a worker whose replicas elect one leader. It has the
-// probes of a Deployment, and on SIGTERM it ends its work and closes, so that the next replica leads
-// at once.
+// probes of a Deployment and metrics for Prometheus, and on SIGTERM it ends its work and closes, so
+// that the next replica leads at once.
 //
 // redis.yaml and worker.yaml are its manifests, and compose.yaml has three nodes for a try:
 //
@@ -25,10 +25,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/rueidis"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/quorumlock/quorumlock"
 )
+
+// name names the lease. The alerts of docs/grafana look at names leader/….
+const name = "leader/worker"
 
 // closeWithin is how long Close may take after the work has ended.
 // terminationGracePeriodSeconds allows for both.
@@ -39,19 +46,20 @@ type worker struct {
 	nodes, user, passwordFile, ca, holder, listen string
 	ttl, guard                                    time.Duration
 	log                                           *slog.Logger
+	metrics                                       *prometheus.Registry
 
 	manager atomic.Pointer[quorumlock.Manager] // nil until New has returned
 }
 
 func main() {
-	w := worker{log: slog.New(slog.NewTextHandler(os.Stdout, nil))}
+	w := worker{log: slog.New(slog.NewTextHandler(os.Stdout, nil)), metrics: prometheus.NewRegistry()}
 	host, _ := os.Hostname() // in a pod, its name
 	flag.StringVar(&w.nodes, "nodes", "127.0.0.1:6379", "comma-separated host:port of independent Redis masters")
 	flag.StringVar(&w.user, "user", "", "user of the nodes")
 	flag.StringVar(&w.passwordFile, "password-file", "", "file with the user's password, read for each connection")
 	flag.StringVar(&w.ca, "ca", "", "file of the authority whose certificates the nodes have; without one, no TLS")
 	flag.StringVar(&w.holder, "holder", host, "label of this process for people, such as the pod's name")
-	flag.StringVar(&w.listen, "listen", "127.0.0.1:8080", "address of the probes")
+	flag.StringVar(&w.listen, "listen", "127.0.0.1:8080", "address of the probes and of /metrics")
 	flag.DurationVar(&w.ttl, "ttl", 10*time.Second, "how long a leader that died is waited for")
 	flag.DurationVar(&w.guard, "guard", 30*time.Second, "time of the restart guard, the same in all clients")
 	flag.Parse()
@@ -85,11 +93,19 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(w.metrics))
+	if err != nil {
+		return err
+	}
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	defer func() { _ = meters.Shutdown(context.Background()) }() // after Close
 	m, err := quorumlock.New(ctx, nodes,
 		quorumlock.WithTTL(w.ttl),
 		quorumlock.WithRestartGuard(w.guard),
 		quorumlock.WithStartupWait(2*time.Minute), // the startup probe allows more
 		quorumlock.WithHolder(w.holder),
+		quorumlock.WithMeterProvider(meters),
+		quorumlock.WithNameAttribute(func(name string) string { return name }), // it is the only one
 		quorumlock.WithLogger(w.log))
 	if err != nil {
 		return err
@@ -102,7 +118,7 @@ func (w *worker) run(ctx context.Context) error {
 			w.log.Warn("not everything was released", "error", err)
 		}
 	}()
-	return m.Lead(ctx, "worker", w.lead)
+	return m.Lead(ctx, name, w.lead)
 }
 
 // options reads the password for each connection, so that a changed Secret needs no restart.
@@ -157,8 +173,8 @@ func (w *worker) lead(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 }
 
-// probes returns a handler that reports whether the program has started, whether it can lead, and
-// whether it runs.
+// probes returns a handler that reports whether the program has started, whether it can lead,
+// whether it runs, and its metrics.
 func (w *worker) probes() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(out http.ResponseWriter, check func(*quorumlock.Manager) error) {
@@ -170,6 +186,7 @@ func (w *worker) probes() http.Handler {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 		}
 	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(w.metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /startup", func(out http.ResponseWriter, _ *http.Request) {
 		answer(out, func(*quorumlock.Manager) error { return nil })
 	})

@@ -104,6 +104,12 @@ func (p *pod) follow(out io.Reader, listens chan<- string) {
 // probe returns the status of a probe.
 func (p *pod) probe(t *testing.T, path string) int {
 	t.Helper()
+	status, _ := p.get(t, path)
+	return status
+}
+
+func (p *pod) get(t *testing.T, path string) (status int, body string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.probes+path, nil)
@@ -111,8 +117,10 @@ func (p *pod) probe(t *testing.T, path string) int {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	require.NoError(t, err)
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	return response.StatusCode
+	return response.StatusCode, string(text)
 }
 
 func (p *pod) await(t *testing.T, path string, status int) {
@@ -175,7 +183,7 @@ func TestAfterSIGTERMTheNextReplicaLeadsAtOnceAndNotAfterTheTTL(t *testing.T) {
 	require.NoError(t, next.cmd.Process.Kill())
 	assert.Greater(t, last.leading(t), 5*time.Second, "a killed leader's lease has more than half of its TTL left")
 	require.Eventually(t, func() bool { // two of three grant it, and a renewal puts it on the third one
-		key, _ := servers[0].MustDo("GETRANGE", "quorumlock:worker", "0", "-1").(string)
+		key, _ := servers[0].MustDo("GETRANGE", "quorumlock:leader/worker", "0", "-1").(string)
 		return strings.Contains(key, "worker-3")
 	}, patience, 50*time.Millisecond, "the pod's name is in the key")
 }
@@ -196,6 +204,8 @@ func TestNodesThatAreDownMakeAReplicaUnreadyAndRestartNothing(t *testing.T) {
 	p.await(t, "/startup", http.StatusOK)
 	p.await(t, "/ready", http.StatusOK) // the quarantine of new nodes has ended
 	p.leading(t)
+	_, metrics := p.get(t, "/metrics")
+	require.Regexp(t, `(?m)^quorumlock_lease_active{.*quorumlock_name="leader/worker".*} 1$`, metrics, "the alerts see the leader")
 
 	servers[0].Kill()
 	time.Sleep(2 * time.Second)
