@@ -30,15 +30,15 @@
 // # What it promises
 //
 //   - Mutual exclusion: at any instant, the valid leases of a name are one exclusive lease, or shared
-//     ones, or up to n permits. Conditions: All clients use the same independent nodes. Of the nodes that
+//     ones, or up to n permits. Conditions: all clients use the same independent nodes. Of the nodes that
 //     hold the lease, no more than its margin (below) lose their data or have their clocks stepped
 //     forward. Clock rates differ by less than 1 %. Work stops when [Lease.Valid] is false or the context
 //     ends.
 //   - Fencing: an exclusive lease has a larger token than every lease of its name that had ended when
 //     the attempt that won it was sent. Pauses, lost packets and clock steps do not break that. A node that
 //     loses its data can, unless [WithRestartGuard] is set and the nodes' clocks agree within seconds and
-//     were never set back.
-//   - Timely loss: [Lease.Lost] delivers its value, and the context ends, before another client
+//     are not set back by more.
+//   - Timely loss: [Lease.Lost] delivers the loss, and the context ends, before another client
 //     can be granted the lease (same conditions), even if every node is silent. A stopped
 //     or overloaded process may learn it later; [Lease.Valid] is right even then.
 //   - Dead holders: their keys expire.
@@ -68,7 +68,7 @@
 //
 // A lost or released lease does not come back. At the end of a lease, in this order: [Lease.Err] is set,
 // the channels of Renewed, AtRisk and Wanted are closed, the context ends with Err as its cause, Done is
-// closed, Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the answers
+// closed, Lost delivers the loss, if any, and is closed. After a release, Lost waits for the answers
 // of the nodes: if they show that the lease had been lost, Err becomes that loss.
 //
 // # When a lease ends
