@@ -183,7 +183,7 @@ func sight(asked clock.Validity, reply *wire.Reply, quarantined bool) quorum.Sig
 	if readers && reply.Register > 0 && !quarantined {
 		value.Token = reply.Register + 1
 	}
-	s := quorum.Sight{Held: true, Owner: value.Owner, Reused: value.Reused(), Token: value.Token, Until: quorum.Never}
+	s := quorum.Sight{Held: true, Owner: value.Owner, Reused: readers, Token: value.Token, Until: quorum.Never}
 	if reply.TTL >= 0 {
 		s.Until = asked.Add(reply.TTL)
 	}

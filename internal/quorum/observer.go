@@ -11,7 +11,7 @@ import (
 type Sight struct {
 	Held   bool           // a lease has the lock; a reservation for a waiter isn't a lease
 	Owner  string         // of the lease; another program's value as a whole
-	Reused bool           // this Owner may follow another one, with no smaller token than that one shows
+	Reused bool           // other leases of the name may have this Owner, too
 	Token  int64          // that the node shows; 0 if it shows none
 	Until  clock.Validity // when the node's key ends; Never for no end
 }
@@ -37,7 +37,7 @@ const maxFormer = 64
 // Observer decides what the observers of a name get. It never goes back in the order of tokens: an owner with a smaller
 // token than an earlier one is an old one, whose key has come back. If no node shows its token, because each node has
 // restored the key, or a late request has made the key anew, the Observer recognises it by its name. An owner that is
-// reused comes back with no smaller token. It is not safe for concurrent use.
+// reused comes back with a larger token. It is not safe for concurrent use.
 type Observer struct {
 	any     bool           // there was a result
 	last    Holding        // the last result
@@ -65,7 +65,7 @@ func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights [
 	switch {
 	case h.Held && h.Owner == o.owner:
 		h.Token = max(h.Token, o.newest) // a node that has restored the key shows no token
-	case h.Held && h.Token != 0 && h.Token < o.newest, h.Held && (!h.Reused || h.Token < o.newest) && slices.Contains(o.former, h.Owner):
+	case h.Held && h.Token != 0 && h.Token < o.newest, h.Held && (!h.Reused || h.Token <= o.newest) && slices.Contains(o.former, h.Owner):
 		h = Holding{Older: true}
 	}
 	if !h.Known && began.Sub(o.knownAt) < patience {
@@ -83,7 +83,7 @@ func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights [
 	}
 	before, first := o.last, !o.any
 	o.last, o.any = h, true
-	before.Until, before.Agree, before.Reused = h.Until, h.Agree, h.Reused
+	before.Until, before.Agree = h.Until, h.Agree
 	return first || before != h
 }
 
@@ -109,11 +109,11 @@ func Agreed(sights []Sight, answered Set) Holding {
 	if most < need {
 		return Holding{Known: most+silent < need, Agree: max(most, answered.Len()-held)}
 	}
-	h := Holding{Known: true, Held: true, Owner: of.Owner, Agree: most}
+	h := Holding{Known: true, Held: true, Owner: of.Owner, Reused: of.Reused, Agree: most}
 	left := make(Window[clock.Validity], len(sights))
 	for i, s := range sights {
 		if answered.Has(i) && s.Held && s.Owner == h.Owner {
-			left[i], h.Token, h.Reused = s.Until, max(h.Token, s.Token), h.Reused || s.Reused
+			left[i], h.Token = s.Until, max(h.Token, s.Token)
 		}
 	}
 	h.Until = left.Deadline()

@@ -3,7 +3,6 @@ package quorum_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// seen is the answer of a node: "a7" for owner a with token 7, "a7d" for its detached lease, "a" without a token, "r" for
-// readers, "-" for no owner, "?" for no answer.
+// seen is the answer of a node: "a7" for owner a with token 7, "a" without a token, "r" for readers, "-" for no owner,
+// "?" for no answer.
 func seen(text string) (s quorum.Sight, answered bool) {
 	switch text {
 	case "?":
@@ -22,7 +21,7 @@ func seen(text string) (s quorum.Sight, answered bool) {
 	case "-":
 		return s, true
 	}
-	s = quorum.Sight{Held: true, Owner: text[:1], Reused: text[:1] == "r" || strings.HasSuffix(text[1:], "d"), Until: clock.Validity(time.Minute)}
+	s = quorum.Sight{Held: true, Owner: text[:1], Reused: text[:1] == "r", Until: clock.Validity(time.Minute)}
 	_, _ = fmt.Sscanf(text[1:], "%d", &s.Token)
 	return s, true
 }
@@ -142,17 +141,6 @@ func TestAnObserverGoesBackToNoFormerOwnerWhoseKeyWasMadeAnew(t *testing.T) {
 	polled(&o, 0, "a7")
 	polled(&o, time.Second, "b8")
 	assert.Equal(t, "unknown", polled(&o, time.Minute, "a9"))
-}
-
-// A process that cannot resume a detached lease gives the lock back, with the token of its attempt.
-func TestAnObserverGoesBackToADetachedLeaseThatWasGivenBack(t *testing.T) {
-	for back, want := range map[string]string{"a8d": "a8", "a9d": "a9", "a7d": "unknown", "ad": "unknown", "a8": "unknown"} {
-		o := quorum.NewObserver(0)
-		polled(&o, 0, "a7")
-		assert.Equal(t, "no change", polled(&o, time.Second, "a7d"))
-		polled(&o, 2*time.Second, "b8")
-		assert.Equal(t, want, polled(&o, time.Minute, back), back)
-	}
 }
 
 // However the answers of the polls are mixed, no smaller token follows a larger one.

@@ -365,5 +365,5 @@ func shows(w *world, i int) sighted {
 	if n.owner == everybody && n.base <= wall.Microseconds() { // the end of a quarantine is above that
 		shown = max(n.register, n.base) + 1
 	}
-	return sighted{n.owner, shown, left, n.form == detachedForm}
+	return sighted{n.owner, shown, left}
 }

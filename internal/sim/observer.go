@@ -36,7 +36,6 @@ type sighted struct {
 	owner uint32 // 0: none
 	shown int64
 	left  time.Duration // until its lock ends
-	kept  bool          // for a process that resumes the lease
 }
 
 // reset begins a run.
@@ -71,7 +70,7 @@ func (o *observer) look(node int, now time.Duration, s sighted) {
 	o.answered = o.answered.With(node)
 	o.owners[node] = s.owner
 	if s.owner != 0 {
-		o.sights[node] = quorum.Sight{Held: true, Owner: strconv.Itoa(int(s.owner)), Reused: s.owner == everybody || s.kept, Token: s.shown, Until: clock.Validity(now + s.left)}
+		o.sights[node] = quorum.Sight{Held: true, Owner: strconv.Itoa(int(s.owner)), Reused: s.owner == everybody, Token: s.shown, Until: clock.Validity(now + s.left)}
 	}
 }
 

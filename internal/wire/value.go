@@ -114,10 +114,6 @@ func ParseValue(s string) Value {
 	return Value{Owner: strings.ToValidUTF8(s, "\uFFFD")}
 }
 
-// Reused reports whether Owner may come back after another one: it stands for all readers, or its lease is detached, and
-// a process that fails to resume it gives the lock back with the token of the attempt.
-func (v *Value) Reused() bool { return v.Owner == Nobody || v.Detached }
-
 func parseOwn(s string) (v Value, ok bool) {
 	if rest, found := strings.CutPrefix(s, revokedForm); found {
 		s, v.Revoked = rest, true

@@ -387,35 +387,6 @@ func TestAnObserverSeesThatReadersAreAskedToRelease(t *testing.T) {
 	})
 }
 
-// The process that resumes it is too far away for its node timeout, and gives the lock back with the token of its attempt.
-func TestAnObserverKnowsADetachedLockThatAFailedResumeHasGivenBack(t *testing.T) {
-	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		a, o, far := manager(t, c), manager(t, c), managerFor(t, c, "far", quorumlock.WithNodeTimeout(200*time.Millisecond))
-		require.NoError(t, acquire(t, far, "other").Release(background))
-		l := acquire(t, a, "job")
-		h, err := l.Detach(background, time.Minute)
-		require.NoError(t, err)
-		holdings, err := o.Observe(background, "job")
-		require.NoError(t, err)
-		require.Equal(t, l.Owner(), next(t, holdings, time.Second).Holder.Owner)
-		time.Sleep(800 * time.Millisecond) // the next poll comes after the requests, and before what gives the lock back
-		c.Distance("far", 150*time.Millisecond)
-		_, err = far.Resume(background, h)
-		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		tried := next(t, holdings, time.Second)
-		require.True(t, tried.Held)
-		require.NotEqual(t, l.Owner(), tried.Holder.Owner)
-		back := next(t, holdings, 3*time.Second)
-		require.NoError(t, back.Err)
-		assert.Equal(t, l.Owner(), back.Holder.Owner)
-		assert.True(t, back.Holder.Detached)
-		resumed, err := a.Resume(background, h)
-		require.NoError(t, err)
-		assert.Equal(t, resumed.Owner(), next(t, holdings, 2*time.Second).Holder.Owner)
-		require.NoError(t, resumed.Release(background))
-	})
-}
-
 func TestInspectAndObserveSayTheSame(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, o := manager(t, c, quorumlock.WithHolder("a")), managerFor(t, c, "observer")
