@@ -59,6 +59,16 @@ func (s *readers) drop(owner uint32, woken bool) bool {
 	return true
 }
 
+// dropEnded removes the members that have ended.
+func (s *readers) dropEnded(wall time.Duration) {
+	for i := s.count - 1; i >= 0; i-- {
+		if s.members[i].ends <= wall.Milliseconds() {
+			s.count--
+			s.members[i] = s.members[s.count]
+		}
+	}
+}
+
 // put adds a member, or moves its end. A full set drops the one that ends first.
 func (s *readers) put(owner uint32, woken bool, ends int64) {
 	i := s.find(owner, woken)

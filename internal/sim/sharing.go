@@ -63,6 +63,7 @@ func stretch(n *node, wall time.Duration, end int64) {
 	now := wall.Milliseconds()
 	if duration := end - now; n.expires-now < duration+2 {
 		n.expires, n.set.ends = end+duration/8, end+duration
+		n.set.dropEnded(wall)
 	}
 }
 
@@ -78,12 +79,7 @@ func vacate(n *node, wall time.Duration) bool {
 
 // trim drops readers that have ended. The lock then ends with the last one.
 func trim(n *node, wall time.Duration) {
-	for i := n.set.count - 1; i >= 0; i-- {
-		if n.set.members[i].ends <= wall.Milliseconds() {
-			n.set.count--
-			n.set.members[i] = n.set.members[n.set.count]
-		}
-	}
+	n.set.dropEnded(wall)
 	if n.set.count > 0 {
 		n.expires = n.set.last().ends
 	}
