@@ -222,7 +222,7 @@ const permitLimit = 7
 // follows reports whether a permit finds the set that the request before it needs.
 func (r *Request) follows(before *Request) bool {
 	name, _, _ := strings.Cut(r.keys[0], permitTag)
-	return before != nil && before.args[0] == "permit" && before.args[permitLimit] == r.args[permitLimit] &&
+	return before != nil && before.Kind == Acquire && before.args[0] == "permit" && before.args[permitLimit] == r.args[permitLimit] &&
 		strings.HasPrefix(before.keys[0], FamilyKey(name))
 }
 
