@@ -219,16 +219,11 @@ func (n *Node) connect() {
 
 // greet greets the node. A user's function that hangs in the dial holds the worker up, and the node's registration
 // grows old: before the votes of the other nodes would end by that, the node takes no part in the comparison of lists.
+// The greeting lists it again, or else the next one.
 func (n *Node) greet(sound bool) (withheld, err error) {
-	if n.cfg.Lists == nil {
-		return n.greeter.greet(sound)
-	}
 	hangs := time.AfterFunc(checkEvery/2, n.greeter.unlist)
-	withheld, err = n.greeter.greet(sound)
-	if !hangs.Stop() && err == nil { // it may have been unlisted after it was listed
-		withheld, err = n.greeter.greet(false)
-	}
-	return withheld, err
+	defer hangs.Stop()
+	return n.greeter.greet(sound)
 }
 
 // planCheck sets when the next check is due: soon, if the check may let the node vote again.

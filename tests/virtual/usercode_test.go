@@ -230,6 +230,14 @@ func TestAFunctionThatHangsWithTheGuardKeepsNoVoteFromOtherNodes(t *testing.T) {
 				}
 				require.NotZero(t, p.reached.Load(), "the place was reached")
 				close(p.gate)
+				time.Sleep(11 * time.Second) // the quarantine after the restart ends
+				for i, n := range m.Nodes() {
+					require.True(t, n.Voting, "node %d: %v", i, n.Err)
+				}
+				c.Nodes()[1].Kill()
+				l, err := m.TryAcquire(background, "job")
+				require.NoError(t, err, "its vote counts again")
+				require.NoError(t, l.Release(background))
 				require.NoError(t, m.Close(background))
 			})
 		})
