@@ -173,18 +173,25 @@ func TestALossIsFoundByTheFirstReleaseThatAsksTheNodes(t *testing.T) {
 	})
 }
 
+// waitedFor returns a lease for which another caller of its process waits, and where that caller's lease comes.
+func waitedFor(t *testing.T, m *quorumlock.Manager) (*quorumlock.Lease, <-chan *quorumlock.Lease) {
+	t.Helper()
+	first, next := acquire(t, m, "job"), make(chan *quorumlock.Lease)
+	go func() {
+		l, err := m.Acquire(background, "job")
+		assert.NoError(t, err)
+		next <- l
+	}()
+	time.Sleep(100 * time.Millisecond)
+	return first, next
+}
+
 // If a check asks before the lock is passed on, Release has already returned, and the lease still learns of the loss.
 func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		ends := m.Subscribe(8, quorumlock.Lost{}, quorumlock.Released{})
-		first, next := acquire(t, m, "job"), make(chan *quorumlock.Lease)
-		go func() {
-			l, err := m.Acquire(background, "job")
-			assert.NoError(t, err)
-			next <- l
-		}()
-		time.Sleep(100 * time.Millisecond)
+		first, next := waitedFor(t, m)
 		flush(t, c, "job", 0, 1, 2)
 		require.NoError(t, first.Release(background))
 		second := <-next
@@ -235,13 +242,7 @@ func TestALossThatARenewalFindsIsReportedToTheLeaseThatWasReleased(t *testing.T)
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
 		ends := m.Subscribe(8, quorumlock.Lost{}, quorumlock.Released{})
-		first, next := acquire(t, m, "job"), make(chan *quorumlock.Lease)
-		go func() {
-			l, err := m.Acquire(background, "job")
-			assert.NoError(t, err)
-			next <- l
-		}()
-		time.Sleep(100 * time.Millisecond)
+		first, next := waitedFor(t, m)
 		flush(t, c, "job", 0, 1)
 		rival := acquire(t, other, "job")
 		for _, n := range c.Nodes() {

@@ -158,8 +158,8 @@ function shared()
     end
   end
 
-  -- Reports whether a writer that came before has to be let in first, and whether one has left the queue because its
-  -- process has ended: nobody else looks at it before the last reader has left, which may take hours.
+  -- Reports whether a writer that came before must be let in first, and whether one has left the queue because its
+  -- process has ended: no other request looks at it before the last reader has left, which may take hours.
   function s.barred(lock, value, ticket, place, probes)
     local ahead
     local dropped = false
