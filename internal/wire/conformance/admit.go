@@ -28,7 +28,6 @@ var admitCases = []testCase{
 	{"a lease takes precedence over readers that were woken, and not over one that has come", healsOverWokenReaders},
 	{"a reader that keeps its place is not let in twice", keepsAReadersPlace},
 	{"a reader that has waited out a reservation empties the queue", recallsForAReader},
-	{"a set of readers that was lost alone has an end when others come", endsALostSet},
 	{"a script that does not know readers leaves them out of its queue", dropsUnknownTickets},
 }
 
@@ -342,26 +341,6 @@ func recallsForAReader(r *rig) {
 	assert.Equal(r, sharesAt(r.register()), r.one(lapsed))
 	reads(r, bob)
 	r.woken(pinged(r, 2), r.asksAgain(2))
-}
-
-func endsALostSet(r *rig) {
-	set := wire.ReadersKey(r.lock)
-	r.subscribe()
-	for what, comes := range map[string]func(){
-		"a reader": func() { r.one(share(r, bob)) },
-		"readers that are woken": func() {
-			r.admin("SET", r.hint, "1")
-			r.admin("ZADD", r.queue, enqueuedAt(1), readerTicket(1), enqueuedAt(2), readerTicket(2))
-			r.one(r.leave(carol, 9))
-		},
-	} {
-		r.one(share(r, alice).with(argTTL, "600000"))
-		r.admin("DEL", set)
-		comes()
-		assert.Positive(r, r.admin("ZCARD", set), what)
-		assert.Greater(r, r.pttl(set), int64(grace), what)
-		r.admin("DEL", r.lock, set)
-	}
 }
 
 func dropsUnknownTickets(r *rig) {

@@ -95,7 +95,8 @@ function f.admit(lock)
   if not readers(call('GETRANGE', lock, '0', '43')) then
     shared().open(lock, longest)
   end
-  shared().stretch(lock, longest, call('ZADD', set, unpack(woken)))
+  call('ZADD', set, unpack(woken))
+  shared().stretch(lock, longest)
   if ahead[i] then
     f.watch(lock, ahead[i - 1], ahead[i])
   end

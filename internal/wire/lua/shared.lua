@@ -48,14 +48,12 @@ function shared()
 
   -- Lets the lock live as long as a reader that has just got `duration` ms, and a little longer, so
   -- that not each reader has to do this: trim makes it exact when a writer asks. The set lives longer
-  -- still. `added` members are new. (The server's clock may have moved by a millisecond since it began the script.)
-  function s.stretch(lock, duration, added)
+  -- still. (The server's clock may have moved by a millisecond since it began the script.)
+  function s.stretch(lock, duration)
     if call('PTTL', lock) < duration + 2 then
       call('PEXPIREAT', lock, string.format('%.0f', ms + duration + math.floor(duration / 8)))
       call('PEXPIREAT', set, after(2 * duration))
       s.drop('64') -- otherwise the set would grow as long as others read
-    elseif added > 0 and call('ZCARD', set) == added then -- it was lost alone, and has no end
-      call('PEXPIREAT', set, after(2 * duration))
     end
   end
 
@@ -68,7 +66,8 @@ function shared()
   end
 
   function s.add(lock, value, duration)
-    s.stretch(lock, duration, call('ZADD', set, after(duration), value))
+    call('ZADD', set, after(duration), value)
+    s.stretch(lock, duration)
   end
 
   function s.reads(value)
