@@ -145,7 +145,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	nodes := &table{width: p.columns()}
 	nodes.row("", "NODE", "HOLDER", "EXPIRES IN", "TOKEN")
 	for i, n := range s.Nodes {
-		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(n.Err == nil && n.Holder != quorumlock.Holder{}, n.TTL), nodeToken(n))
+		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(hasKey(n), n.TTL), nodeToken(n))
 	}
 	text := facts.String() + p.readersOf(s) + p.queueOf(s) + "\n" + nodes.String()
 	for i, n := range s.Nodes {
@@ -294,7 +294,15 @@ func nodeHolder(n quorumlock.NodeStatus) string {
 	if n.Err != nil {
 		return "no answer"
 	}
+	if hasKey(n) && n.Holder == (quorumlock.Holder{}) {
+		return "(empty value)" // another program's
+	}
 	return cell(n.Holder, n.Readers)
+}
+
+// hasKey reports whether a node that answered has a key for the lock.
+func hasKey(n quorumlock.NodeStatus) bool {
+	return n.Err == nil && n.TTL != -2*time.Millisecond
 }
 
 // left describes when a lock expires.

@@ -118,9 +118,8 @@ func lockJSON(s quorumlock.Status, quorum int) statusJSON {
 		j.Holders = append(j.Holders, holderOf(h))
 	}
 	for _, n := range s.Nodes {
-		held := n.Holder != quorumlock.Holder{}
 		j.NodeTable = append(j.NodeTable, nodeJSON{
-			Addr: n.Addr, Holder: holderOf(n.Holder), Readers: n.Readers, TTLms: end(held, n.TTL), Fence: n.Fence,
+			Addr: n.Addr, Holder: holderOf(n.Holder), Readers: n.Readers, TTLms: end(hasKey(n), n.TTL), Fence: n.Fence,
 			QuarantinedMs: ms(n.QuarantinedFor), Warning: textOf(n.Warning), Error: textOf(n.Err),
 		})
 	}

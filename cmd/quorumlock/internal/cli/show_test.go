@@ -77,6 +77,22 @@ func TestInspectSaysWhoHoldsALock(t *testing.T) {
 	assert.Contains(t, o.stderr, "quorumlock doctor says more")
 }
 
+func TestInspectShowsAnotherProgramsKeyWithAnEmptyValue(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	servers[1].MustDo("SET", key, "")
+	servers[2].MustDo("SET", key, "", "PX", "600000")
+	o := invoke(t, addrs, "inspect", "job")
+	assert.Regexp(t, `(?m)^0 +`+addrs[0]+` +- +-`, o.stdout)
+	assert.Regexp(t, `(?m)^1 +`+addrs[1]+` +\(empty value\) +never`, o.stdout)
+	assert.Regexp(t, `(?m)^2 +`+addrs[2]+` +\(empty value\) +[1-9]`, o.stdout)
+	nodes := decoded[statusJSON](t, invoke(t, addrs, "inspect", "--json", "job").stdout).NodeTable
+	assert.Nil(t, nodes[0].TTLms)
+	require.NotNil(t, nodes[2].TTLms)
+	assert.Positive(t, *nodes[2].TTLms)
+}
+
 // A name that no client can get at the moment is not shown as just free.
 func TestInspectSaysWhenNoMajorityWouldGrant(t *testing.T) {
 	t.Parallel()
