@@ -186,8 +186,11 @@ type nemesis struct {
 	servers []*redistest.Server
 	grid    [][]*redistest.Proxy
 	workers []*child
+	// holders is set if the faults of workers hit one that holds a lease, if there is one, and not the one of the plan.
+	holders *witnessed
 
 	mu      sync.Mutex
+	hit     map[int]bool      // with holders: workers that a fault has now
 	trouble map[int]time.Time // node: until when it is disturbed, by the clock and not by the plan
 	skipped int
 	errors  []error
@@ -196,6 +199,12 @@ type nemesis struct {
 // do causes one fault and removes it. It returns when everything is restored, except for
 // a quarantine.
 func (n *nemesis) do(f *soakFault) {
+	if n.holders != nil {
+		if !n.aim(f) {
+			return
+		}
+		defer n.missed(f.worker)
+	}
 	row := n.grid[f.worker]
 	switch f.kind {
 	case soakKill:
@@ -253,6 +262,31 @@ func (n *nemesis) do(f *soakFault) {
 	case soakHalfOpen:
 		row[f.node].HalfOpen()
 	}
+}
+
+// aim sets the worker of a fault: of those without one, the worker with the newest grant. It reports whether there is one.
+func (n *nemesis) aim(f *soakFault) bool {
+	reply, err := n.holders.link.call(witnessCall{Kind: callInside})
+	if err != nil {
+		n.failed(err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, worker := range append(reply.Clients, f.worker) {
+		if !n.hit[worker] {
+			f.worker, n.hit[worker] = worker, true
+			return true
+		}
+	}
+	n.skipped++
+	return false
+}
+
+// missed records that a worker has no fault any more.
+func (n *nemesis) missed(worker int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hit[worker] = false
 }
 
 // mayDisturb checks the real state: on a busy machine a restart may take longer than planned. Then the fault is left

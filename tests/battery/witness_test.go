@@ -268,6 +268,21 @@ func (s *spans) add(h hold) {
 	}
 }
 
+// inside returns the clients that are between enter and exit, the newest grant first.
+func (w *witness) inside() (clients []int) {
+	var holds []hold
+	for _, l := range w.ledgers {
+		for v := range l.inside {
+			holds = append(holds, v.h)
+		}
+	}
+	slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(b.Granted, a.Granted) })
+	for i := range holds {
+		clients = append(clients, holds[i].Client)
+	}
+	return clients
+}
+
 func (w *witness) report() witnessTally {
 	t := w.tally
 	t.Registers, t.Complaints = map[string]int64{}, w.first
@@ -291,6 +306,7 @@ const (
 	callExit
 	callDenied // a refusal, or a change under a reader, while the lease was valid
 	callSample
+	callInside
 	callReport
 )
 
@@ -304,6 +320,7 @@ type witnessCall struct {
 type witnessReply struct {
 	Accepted bool
 	Value    int64
+	Clients  []int
 	Tally    witnessTally
 }
 
@@ -333,6 +350,8 @@ func (w *witness) handle(conn net.Conn) {
 			w.complain("access refused, or the register changed under a reader, and the lease was valid afterwards: %v", &v.h)
 		case callSample:
 			w.record(witnessLine{Sample: &call.Sample})
+		case callInside:
+			reply.Clients = w.inside()
 		case callReport:
 			reply.Tally = w.report()
 		}
