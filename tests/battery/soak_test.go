@@ -186,11 +186,11 @@ type nemesis struct {
 	servers []*redistest.Server
 	grid    [][]*redistest.Proxy
 	workers []*child
-	// holders is set if the faults of workers hit one that holds a lease, if there is one, and not the one of the plan.
+	// If holders is set, each fault hits a worker that holds a lease, and the one of the plan only if there is none.
 	holders *witnessed
 
 	mu      sync.Mutex
-	hit     map[int]bool      // with holders: workers that a fault has now
+	hit     map[int]bool      // workers that have a fault now; kept with holders only
 	trouble map[int]time.Time // node: until when it is disturbed, by the clock and not by the plan
 	skipped int
 	errors  []error
@@ -203,7 +203,7 @@ func (n *nemesis) do(f *soakFault) {
 		if !n.aim(f) {
 			return
 		}
-		defer n.missed(f.worker)
+		defer n.healed(f.worker)
 	}
 	row := n.grid[f.worker]
 	switch f.kind {
@@ -264,7 +264,8 @@ func (n *nemesis) do(f *soakFault) {
 	}
 }
 
-// aim sets the worker of a fault: of those without one, the worker with the newest grant. It reports whether there is one.
+// aim sets the worker of a fault: of those without a fault, the one with the newest grant, or else the one of the plan.
+// It reports whether one of these is without a fault.
 func (n *nemesis) aim(f *soakFault) bool {
 	reply, err := n.holders.link.call(witnessCall{Kind: callInside})
 	if err != nil {
@@ -282,8 +283,8 @@ func (n *nemesis) aim(f *soakFault) bool {
 	return false
 }
 
-// missed records that a worker has no fault any more.
-func (n *nemesis) missed(worker int) {
+// healed records the end of a worker's fault.
+func (n *nemesis) healed(worker int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hit[worker] = false

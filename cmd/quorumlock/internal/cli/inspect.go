@@ -300,10 +300,11 @@ func nodeHolder(n quorumlock.NodeStatus) string {
 	return cell(n.Holder, n.Readers)
 }
 
+// absent is the TTL of a node that has no key for the lock.
+const absent = -2 * time.Millisecond
+
 // hasKey reports whether a node that answered has a key for the lock.
-func hasKey(n quorumlock.NodeStatus) bool {
-	return n.Err == nil && n.TTL != -2*time.Millisecond
-}
+func hasKey(n quorumlock.NodeStatus) bool { return n.Err == nil && n.TTL != absent }
 
 // left describes when a lock expires.
 func left(held bool, ttl time.Duration) string {
