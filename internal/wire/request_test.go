@@ -114,3 +114,28 @@ func TestALoneReleaseOfASlotIsNotLean(t *testing.T) {
 	assert.True(t, release("p:job").Lean())
 	assert.False(t, release(SlotKey("p:job", 3)).Lean())
 }
+
+func TestTheFirstPermitOfANameWeighsAsMuchAsItsSet(t *testing.T) {
+	permit := func(name string, slot, limit int) *Request {
+		r := &Request{}
+		r.Init(&Acquisition{Lock: SlotKey(name, slot), Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Limit: limit})
+		return r
+	}
+	const limit, first = 1024, permitWeight + 1024/setWeight
+	pass := NewPass(SlotKey("p:job", 0), strings.Repeat("0", TicketLen), 0)
+	assert.Equal(t, permitWeight, pass.Weight(nil))
+	assert.Equal(t, 1, NewRead(SlotKey("p:job", 0), 0).Weight(nil))
+	for what, c := range map[string]struct {
+		before *Request
+		weighs int
+	}{
+		"nothing":                       {nil, first},
+		"a permit of the name":          {permit("p:job", 1, limit), permitWeight},
+		"a permit of another name":      {permit("p:jo", 1, limit), first},
+		"another number of its permits": {permit("p:job", 1, limit-1), first},
+		"what makes no set":             {pass, first},
+		"an empty batch":                {NewBatch(Extend, 0, 0), first},
+	} {
+		assert.Equal(t, c.weighs, permit("p:job", 0, limit).Weight(c.before), "behind %s", what)
+	}
+}

@@ -49,6 +49,10 @@ func countsNoneThatHasEnded(r *rig) {
 	time.Sleep(550 * time.Millisecond)
 	assert.Equal(r, int64(1), r.one(quit(r, bob)))
 	r.absent(r.lock, wire.ReadersKey(r.lock))
+	r.apply(share(r, alice).with(argTTL, "100"), share(r, bob))
+	time.Sleep(150 * time.Millisecond)
+	all = r.apply(share(r, carol).with(argTTL, "600000"), quit(r, alice))
+	assert.Equal(r, int64(0), all[1], "a reader for which the lock lives longer removes those that have ended")
 }
 
 func isNotBarredByTheStopped(r *rig) {
