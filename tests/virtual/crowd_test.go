@@ -193,19 +193,28 @@ func TestAStrangerGetsAThirdOfAFairShareAndLeavesTheOthersEqualShares(t *testing
 }
 
 // Each process leaves the lock free after 48 releases of its own. If all counted in step, the first 1,100 grants,
-// almost 2 s of them, would stay among the processes.
+// almost 2 s of them, would stay among the processes in every crowd. Counts of random lengths leave the stranger about
+// 15 moments, of which it meets one in four: one crowd in 50 gives it none, three in succession do so once in 100,000
+// times.
 func TestAStrangerNeedNotWaitUntilEachProcessHasCountedItsReleases(t *testing.T) {
-	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		w := newCrowd(t, c)
-		for range 24 {
-			w.join(manager(t, c), 1)
+	for range 3 {
+		var grants int
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			w := newCrowd(t, c)
+			for range 24 {
+				w.join(manager(t, c), 1)
+			}
+			time.Sleep(100 * time.Millisecond) // it has no chance before the queues form
+			n := w.stranger(c)
+			w.run(1200 * time.Millisecond)
+			grants = *n
+			t.Log(grants, "grants beside", w.equal())
+		})
+		if grants > 0 {
+			return
 		}
-		time.Sleep(100 * time.Millisecond) // it has no chance before the queues form
-		grants := w.stranger(c)
-		w.run(1200 * time.Millisecond)
-		t.Log(*grants, "grants beside", w.equal())
-		assert.Positive(t, *grants)
-	})
+	}
+	assert.Fail(t, "no crowd left the lock to its stranger")
 }
 
 // The queues do not show a client without queue support.
