@@ -193,28 +193,24 @@ func TestAStrangerGetsAThirdOfAFairShareAndLeavesTheOthersEqualShares(t *testing
 }
 
 // Each process leaves the lock free after 48 releases of its own. If all counted in step, the first 1,100 grants,
-// almost 2 s of them, would stay among the processes in every crowd. Counts of random lengths leave the stranger about
-// 15 moments, of which it meets one in four: one crowd in 50 gives it none, three in succession do so once in 100,000
-// times.
+// almost 2 s of them, would stay among the processes. Four strangers ask, because one alone missed every free moment in
+// 2 runs of 100. They had at least 128 grants in each of 56 runs.
 func TestAStrangerNeedNotWaitUntilEachProcessHasCountedItsReleases(t *testing.T) {
-	for range 3 {
-		var grants int
-		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-			w := newCrowd(t, c)
-			for range 24 {
-				w.join(manager(t, c), 1)
-			}
-			time.Sleep(100 * time.Millisecond) // it has no chance before the queues form
-			n := w.stranger(c)
-			w.run(1200 * time.Millisecond)
-			grants = *n
-			t.Log(grants, "grants beside", w.equal())
-		})
-		if grants > 0 {
-			return
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		w := newCrowd(t, c)
+		for range 24 {
+			w.join(manager(t, c), 1)
 		}
-	}
-	assert.Fail(t, "no crowd left the lock to its stranger")
+		time.Sleep(100 * time.Millisecond) // it has no chance before the queues form
+		strangers := []*int{w.stranger(c), w.stranger(c), w.stranger(c), w.stranger(c)}
+		w.run(1200 * time.Millisecond)
+		grants := 0
+		for _, n := range strangers {
+			grants += *n
+		}
+		t.Log(grants, "grants beside", w.equal())
+		assert.Greater(t, grants, 30)
+	})
 }
 
 // The queues do not show a client without queue support.
