@@ -81,7 +81,8 @@ type Wanted struct {
 	By, Reason string
 }
 
-// Released is sent when the holder has released the lease.
+// Released is sent when the holder has released the lease, and the answers of the nodes do not show that it had been
+// lost. Another lease may begin before the last of these answers.
 type Released struct {
 	Name  string
 	Token int64

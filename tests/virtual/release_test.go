@@ -130,6 +130,28 @@ func TestAKeyThatEndsWhileItsReleaseIsOnTheWayIsNoLoss(t *testing.T) {
 	})
 }
 
+// A lease with the votes of two nodes may have been lost, until both have answered. Another one needs only one of them.
+func TestALeaseMayBeginBeforeTheEndOfTheLastOneIsKnown(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		events := m.Subscribe(4, quorumlock.Acquired{}, quorumlock.Released{})
+		do(t, c.Nodes()[2], "SET", config.DefaultPrefix+"job", "a stranger's")
+		first := acquire(t, m, "job")
+		flush(t, c, "job", 2)
+		c.Nodes()[1].CutReplies()
+		released := make(chan error, 1)
+		go func() { released <- first.Release(background) }()
+		synctest.Wait()
+		second := acquire(t, m, "job")
+		c.Nodes()[1].Heal()
+		require.NoError(t, <-released)
+		for _, begun := range []*quorumlock.Lease{first, second} {
+			assert.Equal(t, begun.Token(), (<-events.C()).(quorumlock.Acquired).Token)
+		}
+		assert.Equal(t, quorumlock.Released{Name: "job", Token: first.Token()}, <-events.C())
+	})
+}
+
 // For a silent node, the holder's own knowledge counts: it had the lock.
 func TestASilentNodeNeitherHidesALossNorIsOne(t *testing.T) {
 	for gone, want := range map[int]error{1: nil, 2: quorumlock.ErrLost} {
