@@ -27,9 +27,10 @@ type reign struct {
 // Four candidates run on three servers, and the last in the queue is the best. The leader yields once, the best one
 // leads, and the gap between them is short. A server that was killed before changes nothing.
 func TestALeaderYieldsOnceToTheBestCandidate(t *testing.T) {
-	testkit.OnlyNightly(t, "on a busy machine the best candidate may come after another one has been yielded to; virtual time has the claim")
+	testkit.OnlyNightly(t, "it takes three quarters of a minute; virtual time has the claim")
 	t.Parallel()
-	const ttl, minReign = 2 * time.Second, 6 * time.Second
+	// The best candidate must be next before the first may yield: that took up to 4.7 s when five of these tests ran at once.
+	const ttl, minReign = 2 * time.Second, 15 * time.Second
 	servers := testkit.Start(t, 3)
 	var mu sync.Mutex
 	var reigns []reign
